@@ -1,0 +1,64 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+GO_TEST_FLAGS ?=
+TOOLS := .local/bin/tools
+
+.PHONY: help
+help: ## Show what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}'
+
+.PHONY: run
+run: ## Start everything here: Postgres, Redis, NATS, issuer, all functions
+	@mkdir -p .local/bin
+	@[ -e .local/bin/local ] || echo "building (the first time takes a minute or two)"
+	@go build -o .local/bin/local ./infra/local
+	@exec .local/bin/local
+
+.PHONY: test
+test: ## Run every test with the race detector, on real servers
+	go test -race -timeout 9m $(GO_TEST_FLAGS) ./...
+
+.PHONY: lint
+lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated files are current
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
+		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	$(TOOLS)/staticcheck ./...
+	cd proto && $(CURDIR)/$(TOOLS)/buf lint
+	go run ./infra/generate -check
+	go mod tidy -diff
+	cd infra/tools && go mod tidy -diff
+	@echo "lint: ok"
+
+.PHONY: generate
+generate: tools ## Write the generated files: protobuf, OpenAPI, docs tables
+	cd proto && PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate
+	go run ./infra/generate
+
+.PHONY: proto-check
+proto-check: tools ## Check that the generated protobuf code is current
+	@rm -rf .local/proto-check && mkdir -p .local/proto-check
+	@cd proto && PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate -o $(CURDIR)/.local/proto-check
+	@cd .local/proto-check && find . -name '*.pb.go' | while read -r f; do cmp "$$f" "$(CURDIR)/proto/$$f" || { echo "proto: run make generate and commit it"; exit 1; }; done
+	@echo "proto: current"
+
+.PHONY: tools
+tools: $(TOOLS)/.built
+
+$(TOOLS)/.built: infra/tools/go.mod infra/tools/go.sum
+	@echo "building the lint tools (once, a few minutes)"
+	@mkdir -p $(TOOLS)
+	cd infra/tools && go build -o $(CURDIR)/$(TOOLS)/ tool
+	@touch $@
+
+.PHONY: migrate
+migrate: ## Bring the databases of DATABASE_URL up to date
+	go run ./infra/migrate
+
+.PHONY: identity-key
+identity-key: ## Print a key pair for IDENTITY_SIGNING_KEY and IDENTITY_VERIFY_KEYS
+	@go run ./infra/identitykey
+
+.PHONY: clean
+clean: ## Remove everything that make run and make test keep under .local
+	rm -rf .local

@@ -1,0 +1,124 @@
+// Package function is the root that the func CLI builds. The environment
+// variable FUNCTION picks one function of the registry; unset, it is the gateway
+// with every function behind it in one process, and their schedule.
+package function
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+// Function is one function, or all of them, as the func CLI's middleware and
+// infra/serve run it.
+type Function struct {
+	handler  http.Handler
+	runtime  *fn.Runtime
+	runs     []fn.Function // which functions are in this process
+	schedule bool
+
+	stopSchedule context.CancelFunc
+	scheduled    sync.WaitGroup
+}
+
+// New returns the function that the environment asks for. When it cannot run, it
+// prints one line that says why and ends the process with status 1: its callers
+// have no way to be told.
+func New() *Function {
+	s, err := settings.Load()
+	if err == nil {
+		var f *Function
+		if f, err = build(s, telemetry.NewLogger(os.Stdout, s.LogLevel)); err == nil {
+			return f
+		}
+	}
+	fmt.Fprintln(os.Stderr, "miniserver:", err)
+	os.Exit(1)
+	return nil
+}
+
+// build makes the function that s asks for.
+func build(s settings.Settings, log *slog.Logger) (*Function, error) {
+	if s.Function == "" {
+		return buildAll(s, log)
+	}
+	chosen, err := functions.Named(s.Function)
+	if err != nil {
+		return nil, err
+	}
+	rt := fn.NewRuntime(s, log, functions.All)
+	if s.FunctionURL != "" {
+		if rt.Invoke, err = fn.Remote(s.FunctionURL); err != nil {
+			return nil, err
+		}
+	}
+	if err := rt.Missing(chosen); err != nil {
+		return nil, err
+	}
+	handler, err := rt.Handler(chosen)
+	if err != nil {
+		return nil, err
+	}
+	return &Function{handler: handler, runtime: rt, runs: []fn.Function{chosen}}, nil
+}
+
+func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
+	if s.IdentitySigningKey == "" && s.IdentityVerifyKeys == "" {
+		// Nobody outside this process needs to believe its statements.
+		var err error
+		if s.IdentitySigningKey, s.IdentityVerifyKeys, err = auth.NewKeyPair(); err != nil {
+			return nil, err
+		}
+	}
+	rt := fn.NewRuntime(s, log, functions.All)
+	handler, err := functions.Together(rt)
+	if err != nil {
+		return nil, err
+	}
+	return &Function{handler: handler, runtime: rt, runs: functions.All, schedule: s.Schedule == "auto"}, nil
+}
+
+// Handle answers one request.
+func (f *Function) Handle(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
+
+// Start begins the schedule, when all functions are in this process.
+func (f *Function) Start(ctx context.Context, _ map[string]string) error {
+	if !f.schedule || f.stopSchedule != nil {
+		return nil
+	}
+	ctx, f.stopSchedule = context.WithCancel(context.WithoutCancel(ctx))
+	f.scheduled.Go(func() { f.runtime.RunSchedule(ctx) })
+	return nil
+}
+
+// Stop ends the schedule, lets ticks in progress end, and disconnects.
+func (f *Function) Stop(context.Context) error {
+	if f.stopSchedule != nil {
+		f.stopSchedule()
+	}
+	f.runtime.Close()
+	f.scheduled.Wait()
+	return nil
+}
+
+// Ready reports whether the stores that this process needs have answered.
+func (f *Function) Ready(ctx context.Context) (bool, error) {
+	for _, one := range f.runs {
+		if err := f.runtime.Ready(ctx, one); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// Alive reports whether the process can answer at all.
+func (f *Function) Alive(context.Context) (bool, error) { return true, nil }

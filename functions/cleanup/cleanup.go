@@ -1,0 +1,46 @@
+// Package cleanup is the function that removes what is no longer kept, in short
+// bounded transactions, and makes audit partitions ahead of time.
+package cleanup
+
+import (
+	"context"
+
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/notification"
+)
+
+// New registers the function.
+func New(e *fn.Env) error {
+	entitlements, err := e.Postgres("entitlement")
+	if err != nil {
+		return err
+	}
+	notifications, err := e.Postgres("notification")
+	if err != nil {
+		return err
+	}
+	s := e.Settings
+	owned := entitlement.NewStore(entitlements, s.IdempotencyRetention)
+	told := notification.NewStore(notifications)
+	keepOwned := entitlement.Retention{Published: s.OutboxRetention, AuditMonths: s.AuditRetentionMonths}
+	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention}
+
+	e.Tick(func(ctx context.Context) (fn.Report, error) {
+		audit, err := owned.EnsureAudit(ctx, keepOwned)
+		if err != nil {
+			return fn.Report{}, err
+		}
+		if audit.PartitionsMade+audit.PartitionsDropped > 0 {
+			e.Logger().InfoContext(ctx, "audit partitions", "made", audit.PartitionsMade, "dropped", audit.PartitionsDropped)
+		}
+		counts, err := owned.Cleanup(ctx, keepOwned)
+		if err != nil {
+			return fn.Report{}, err
+		}
+		deleted, more, err := told.Cleanup(ctx, keepTold)
+		removed := counts.Deleted + deleted
+		return fn.Report{Claimed: removed, Done: removed, More: counts.More || more}, err
+	})
+	return nil
+}

@@ -1,0 +1,40 @@
+// Package deliver is the function that sends notifications to the client,
+// through the log or through webhooks.
+package deliver
+
+import (
+	"context"
+
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/pkg/webhook"
+)
+
+// New registers the function.
+func New(e *fn.Env) error {
+	pool, err := e.Postgres(e.Function.Domain)
+	if err != nil {
+		return err
+	}
+	channel, err := channelOf(e)
+	if err != nil {
+		return err
+	}
+	deliverer := notification.NewDeliverer(pool, e.Policy(), e.Worker(), channel, e.Logger())
+	e.Tick(func(ctx context.Context) (fn.Report, error) {
+		report, err := deliverer.Step(ctx)
+		return fn.Report(report), err
+	})
+	return nil
+}
+
+func channelOf(e *fn.Env) (notification.Channel, error) {
+	s := e.Settings
+	if s.NotificationChannel != "webhook" {
+		return notification.LogChannel{Log: e.Logger()}, nil
+	}
+	return webhook.New(webhook.Options{
+		URLs: s.WebhookURLs, Secrets: s.WebhookSecrets,
+		AllowPrivate: s.WebhookAllowPrivate, Timeout: s.WebhookTimeout,
+	})
+}

@@ -1,0 +1,112 @@
+// Package functions is the registry: every function of the system, once. The
+// gateway's routes, the local process, the manifests under infra/ and the table
+// in docs/ are derived from it.
+package functions
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/functions/cleanup"
+	"github.com/miniserversystem/miniserver/functions/deliver"
+	"github.com/miniserversystem/miniserver/functions/entitlements"
+	"github.com/miniserversystem/miniserver/functions/gateway"
+	"github.com/miniserversystem/miniserver/functions/grant"
+	"github.com/miniserversystem/miniserver/functions/inbox"
+	"github.com/miniserversystem/miniserver/functions/notify"
+	"github.com/miniserversystem/miniserver/functions/relay"
+	"github.com/miniserversystem/miniserver/functions/revoke"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+// GatewayName is the one public function.
+const GatewayName = "gateway"
+
+// All is the registry.
+var All = []fn.Function{
+	{
+		Name: GatewayName, Summary: "who calls, and which function answers",
+		New: gateway.New, Public: true,
+		Timeout: 30 * time.Second, Concurrency: 200, MinScale: 1, MaxScale: 10,
+	},
+	{
+		Name: "grant", Summary: "gives a user something",
+		New: grant.New, Routes: []fn.Route{grant.Route}, Events: []string{grant.Event},
+		Domain: "entitlement", Stores: []fn.Store{fn.Postgres},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
+	},
+	{
+		Name: "revoke", Summary: "takes something away",
+		New: revoke.New, Routes: []fn.Route{revoke.Route}, Events: []string{revoke.Event},
+		Domain: "entitlement", Stores: []fn.Store{fn.Postgres},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
+	},
+	{
+		Name: "entitlements", Summary: "reads what users own",
+		New: entitlements.New, Routes: []fn.Route{entitlements.List, entitlements.Get, entitlements.History},
+		Domain: "entitlement", Stores: []fn.Store{fn.Postgres},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
+	},
+	{
+		Name: "relay", Summary: "carries committed events from the outbox to JetStream",
+		New: relay.New, Schedule: time.Second,
+		Domain: "entitlement", Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+	},
+	{
+		Name: "notify", Summary: "makes notifications of events, once per event and recipient",
+		New: notify.New, Schedule: time.Second,
+		Domain: "notification", Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+	},
+	{
+		Name: "deliver", Summary: "sends notifications to the client",
+		New: deliver.New, Schedule: time.Second,
+		Domain: "notification", Stores: []fn.Store{fn.Postgres},
+		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+	},
+	{
+		Name: "inbox", Summary: "reads notifications",
+		New: inbox.New, Routes: []fn.Route{inbox.Debug},
+		Domain: "notification", Stores: []fn.Store{fn.Postgres},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 4,
+	},
+	{
+		Name: "cleanup", Summary: "removes what is no longer kept, makes audit partitions ahead",
+		New: cleanup.New, Schedule: 10 * time.Minute,
+		Stores:  []fn.Store{fn.Postgres},
+		Timeout: 60 * time.Second, Concurrency: 1, MaxScale: 1,
+	},
+}
+
+// Named returns a function of the registry. The error lists all of them.
+func Named(name string) (fn.Function, error) {
+	var names []string
+	for _, f := range All {
+		if f.Name == name {
+			return f, nil
+		}
+		names = append(names, f.Name)
+	}
+	return fn.Function{}, fmt.Errorf("there is no function %q; FUNCTION is one of %s, or unset for all of them in one process", name, strings.Join(names, ", "))
+}
+
+// Together builds all functions in one process and returns the gateway, with the
+// others behind it. Nothing but the gateway's routes can be reached through it.
+func Together(rt *fn.Runtime) (http.Handler, error) {
+	local := fn.Local{}
+	rt.Invoke = local
+	for _, f := range rt.Functions {
+		if err := rt.Missing(f); err != nil {
+			return nil, err
+		}
+		handler, err := rt.Handler(f)
+		if err != nil {
+			return nil, err
+		}
+		local[f.Name] = handler
+	}
+	return local[GatewayName], nil
+}

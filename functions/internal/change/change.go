@@ -1,0 +1,91 @@
+// Package change is what the functions grant and revoke share: how a change of
+// an entitlement is read from a request or from a purchase event.
+package change
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+// Apply is Store.Grant or Store.Revoke.
+type Apply func(*entitlement.Store, context.Context, entitlement.Change, entitlement.Write) (idempotency.Response, error)
+
+type request struct {
+	fn.WriteHeaders
+	Body    entitlement.Change
+	RawBody []byte
+}
+
+// Register makes e answer to route, and to its purchase events, by apply.
+func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
+	pool, err := e.Postgres(e.Function.Domain)
+	if err != nil {
+		return err
+	}
+	store := entitlement.NewStore(pool, e.Settings.IdempotencyRetention)
+
+	change := func(ctx context.Context, c entitlement.Change, w entitlement.Write) (*fn.Stored, error) {
+		ctx, cancel := context.WithTimeout(ctx, e.Function.Timeout)
+		defer cancel()
+		w.Key.Caller = auth.From(ctx).Subject
+		w.Traceparent = telemetry.Traceparent(ctx)
+		response, err := apply(store, ctx, c, w)
+		if err != nil {
+			return nil, err
+		}
+		if !response.Replayed {
+			e.Wake("relay")
+		}
+		return fn.NewStored(response), nil
+	}
+
+	fn.Handle(e, route, func(ctx context.Context, in *request) (*fn.Stored, error) {
+		ifMatch := ""
+		if in.IfMatch > 0 {
+			ifMatch = strconv.FormatInt(in.IfMatch, 10)
+		}
+		hash, err := idempotency.Fingerprint(operation, ifMatch, in.RawBody)
+		if err != nil {
+			return nil, err
+		}
+		return change(ctx, in.Body, entitlement.Write{
+			Key:     idempotency.Key{Value: in.Key, Hash: hash},
+			IfMatch: in.IfMatch,
+		})
+	}, fn.Answers[entitlement.Changed])
+
+	fn.HandleEvents(e, func(ctx context.Context, event cloudevents.Event, data entitlement.Change) (*fn.Stored, error) {
+		hash, err := idempotency.Fingerprint(operation, event.Type(), event.Data())
+		if err != nil {
+			return nil, err
+		}
+		return change(ctx, data, entitlement.Write{
+			Key:      idempotency.Key{Value: EventKey(event.Source(), event.ID()), Hash: hash},
+			Purchase: true,
+		})
+	})
+	return nil
+}
+
+// EventKey is the idempotency key of an event: its source and id, which together
+// name it. Neither has a space once it is escaped, so no two events share a key.
+func EventKey(source, id string) string {
+	key := url.QueryEscape(source) + " " + url.QueryEscape(id)
+	if len(key) <= idempotency.MaxKeyLength {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return fmt.Sprint("sha256 ", hex.EncodeToString(sum[:]))
+}

@@ -1,0 +1,260 @@
+package functions_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// system is everything in one process, on a database and a NATS of the test's own.
+type system struct {
+	t       testing.TB
+	url     string // the gateway's
+	pool    *pgxpool.Pool
+	nats    *devserver.NATS
+	runtime *fn.Runtime
+	writer  string // access token of the purchase service
+	ops     string // access token of an operator
+	log     *safeBuffer
+}
+
+// setup starts a system without a schedule: tests tick it, or let wakes do it.
+// environment overrides its settings.
+func setup(t testing.TB, environment ...string) *system {
+	t.Helper()
+	s := &system{t: t, nats: testkit.NATS(t), log: &safeBuffer{}}
+	database := testkit.Database(t)
+	s.pool = testkit.Connect(t, database)
+	private, public, err := auth.NewKeyPair()
+	must(t, err)
+	values := map[string]string{
+		"DATABASE_URL": database, "NATS_URL": s.nats.URL(), "OIDC_ISSUER": issuerURL(t),
+		"DEBUG_ENDPOINTS": "true", "IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
+		"LOG_LEVEL": "debug",
+	}
+	for _, pair := range environment {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
+	}
+	loaded, err := settings.LoadFrom(values)
+	must(t, err)
+	s.runtime = fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
+	handler, err := functions.Together(s.runtime)
+	must(t, err)
+	server := httptest.NewServer(handler)
+	s.url = server.URL
+	t.Cleanup(func() {
+		server.Close()
+		s.runtime.Close()
+		if t.Failed() {
+			t.Logf("log:\n%s", s.log.tail(8000))
+		}
+	})
+	s.writer = token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = token(t, issuer.OpsClientID, issuer.OpsClientSecret)
+	return s
+}
+
+// theIssuer is shared by the tests of this package: it keeps no state of theirs.
+var theIssuer struct {
+	once sync.Once
+	url  string
+	err  error
+}
+
+func issuerURL(t testing.TB) string {
+	t.Helper()
+	theIssuer.once.Do(func() {
+		port, err := devserver.FreePort(0)
+		if err != nil {
+			theIssuer.err = err
+			return
+		}
+		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
+		if err != nil {
+			theIssuer.err = err
+			return
+		}
+		server, err := issuer.Start(context.Background(), listener, issuer.Options{})
+		if err != nil {
+			theIssuer.err = err
+			return
+		}
+		theIssuer.url = server.URL()
+	})
+	must(t, theIssuer.err)
+	return theIssuer.url
+}
+
+// token returns an access token of a service client.
+func token(t testing.TB, client, secret string) string {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodPost, issuerURL(t)+"/token", strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
+	must(t, err)
+	request.SetBasicAuth(client, secret)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer response.Body.Close()
+	var answer struct {
+		AccessToken string `json:"access_token"`
+	}
+	must(t, json.NewDecoder(response.Body).Decode(&answer))
+	if answer.AccessToken == "" {
+		t.Fatalf("no token for %s: %s", client, response.Status)
+	}
+	return answer.AccessToken
+}
+
+// answer is a response that was read.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// json decodes the body, strictly enough for tests.
+func (a answer) json(t testing.TB) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		t.Fatalf("status %d, not JSON: %q", a.status, a.body)
+	}
+	return v
+}
+
+// call sends a request to the gateway; headers are "Name: value".
+func (s *system) call(method, path, token, body string, headers ...string) answer {
+	s.t.Helper()
+	request, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
+	must(s.t, err)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header[http.CanonicalHeaderKey(name)] = append(request.Header[http.CanonicalHeaderKey(name)], value)
+		if http.CanonicalHeaderKey(name) == "Content-Type" {
+			request.Header.Set(name, value)
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	must(s.t, err)
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	must(s.t, err)
+	return answer{response.StatusCode, response.Header, read}
+}
+
+// grant grants item to user with key, as the purchase service.
+func (s *system) grant(key, user, item string, headers ...string) answer {
+	s.t.Helper()
+	return s.call(http.MethodPost, "/v1/entitlements/grants", s.writer, changeBody(user, item, "purchase", "p_"+key), append(headers, "Idempotency-Key: "+key)...)
+}
+
+func (s *system) revoke(key, user, item string, headers ...string) answer {
+	s.t.Helper()
+	return s.call(http.MethodPost, "/v1/entitlements/revokes", s.writer, changeBody(user, item, "refund", "p_"+key), append(headers, "Idempotency-Key: "+key)...)
+}
+
+func changeBody(user, item, reason, purchase string) string {
+	body, err := json.Marshal(map[string]string{"user_id": user, "stock_keeping_unit": item, "reason": reason, "purchase_id": purchase})
+	if err != nil {
+		panic(err)
+	}
+	return string(body)
+}
+
+// tick runs a function's tick and returns its report.
+func (s *system) tick(function string) fn.Report {
+	s.t.Helper()
+	request, err := http.NewRequest(http.MethodPost, "http://"+function+fn.TickPath, http.NoBody)
+	must(s.t, err)
+	response, err := s.runtime.Invoke.RoundTrip(request)
+	must(s.t, err)
+	defer response.Body.Close()
+	var report fn.Report
+	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(response.Body)
+		s.t.Fatalf("tick of %s: %d %s", function, response.StatusCode, body)
+	}
+	must(s.t, json.NewDecoder(response.Body).Decode(&report))
+	return report
+}
+
+// count returns the one number that a query answers.
+func (s *system) count(sql string, args ...any) int {
+	s.t.Helper()
+	var n int
+	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	return n
+}
+
+// eventually waits until ok, at most within.
+func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// safeBuffer is a log that several goroutines write to.
+type safeBuffer struct {
+	mutex  sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.buffer.String()
+}
+
+func (b *safeBuffer) tail(n int) string {
+	text := b.String()
+	return text[max(0, len(text)-n):]
+}
+

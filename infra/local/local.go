@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	function "github.com/miniserversystem/miniserver"
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+)
+
+// Ports that are taken when they are free.
+const (
+	gatewayPort = 8080
+	issuerPort  = 8081
+	natsPort    = 4222
+)
+
+// Local is the whole system on one machine.
+type Local struct {
+	Dir string    // where data, logs and the env file are
+	Out io.Writer // where the first screen goes
+
+	environment map[string]string // what the functions are given
+	stops       []func() error    // in the order of starting
+}
+
+// Run starts everything, says where to look, waits until ctx ends, and stops
+// what it started, in reverse order.
+func (l *Local) Run(ctx context.Context) (err error) {
+	started := time.Now()
+	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
+		return err
+	}
+	unlock, err := lockDir(l.Dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	defer func() { err = errors.Join(err, l.stop()) }()
+
+	l.environment = map[string]string{"DEBUG_ENDPOINTS": "true"}
+	if err := l.startServers(ctx); err != nil {
+		return err
+	}
+	return l.serve(ctx, started)
+}
+
+func (l *Local) serve(ctx context.Context, started time.Time) error {
+	listener, err := listen(l.environment["PORT"], gatewayPort)
+	if err != nil {
+		return err
+	}
+	gatewayURL := "http://" + listener.Addr().String()
+	if err := l.startIssuer(ctx, gatewayURL); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if os.Getenv("GATEWAY_URL") == "" {
+		l.environment["GATEWAY_URL"] = gatewayURL
+	}
+	for name, value := range l.environment {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	s, err := settings.Load()
+	if err != nil {
+		return err
+	}
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(ctx, s.Database(domain), domain); err != nil {
+			return err
+		}
+	}
+	if err := l.writeEnv(s); err != nil {
+		return err
+	}
+	f := function.New()
+	l.stops = append(l.stops, func() error { return f.Stop(context.Background()) })
+	if err := f.Start(ctx, nil); err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s) }()
+	if err := waitReady(ctx, f); err != nil {
+		return err
+	}
+	l.firstScreen(s, time.Since(started))
+	return <-served
+}
+
+// startServers starts the private Postgres, Redis and NATS that no variable replaces.
+func (l *Local) startServers(ctx context.Context) error {
+	var binaries devserver.Binaries
+	if os.Getenv("DATABASE_URL") == "" || os.Getenv("REDIS_URL") == "" {
+		var err error
+		if binaries, err = devserver.Ensure(ctx, filepath.Join(l.Dir, "deps"), l.Out); err != nil {
+			return err
+		}
+	}
+	start := func(variable string, start func() (url string, stop func() error, err error)) error {
+		if value := os.Getenv(variable); value != "" {
+			l.environment[variable] = value
+			return nil
+		}
+		url, stop, err := start()
+		if err != nil {
+			return err
+		}
+		l.environment[variable] = url
+		l.stops = append(l.stops, stop)
+		return nil
+	}
+	return errors.Join(
+		start("DATABASE_URL", func() (string, func() error, error) {
+			server, err := devserver.StartPostgres(ctx, devserver.PostgresOptions{Dir: filepath.Join(l.Dir, "postgres"), Binaries: binaries, Durable: true})
+			if err != nil {
+				return "", nil, err
+			}
+			return server.URL(), server.Stop, nil
+		}),
+		start("REDIS_URL", func() (string, func() error, error) {
+			server, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries})
+			if err != nil {
+				return "", nil, err
+			}
+			return server.URL(), server.Stop, nil
+		}),
+		start("NATS_URL", func() (string, func() error, error) {
+			server, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort})
+			if err != nil {
+				return "", nil, err
+			}
+			return server.URL(), server.Stop, nil
+		}),
+	)
+}
+
+func (l *Local) startIssuer(ctx context.Context, gatewayURL string) error {
+	if os.Getenv("OIDC_ISSUER") != "" {
+		return nil
+	}
+	listener, err := listen("", issuerPort)
+	if err != nil {
+		return err
+	}
+	server, err := issuer.Start(context.WithoutCancel(ctx), listener, issuer.Options{
+		RedirectURIs:           []string{gatewayURL + "/login/callback"},
+		PostLogoutRedirectURIs: []string{gatewayURL + "/"},
+		KeyDir:                 filepath.Join(l.Dir, "issuer"),
+	})
+	if err != nil {
+		return err
+	}
+	l.environment["OIDC_ISSUER"] = server.URL()
+	l.stops = append(l.stops, server.Stop)
+	return nil
+}
+
+// listen on loopback: on PORT when it is set, otherwise on preferred or a free port.
+func listen(port string, preferred int) (net.Listener, error) {
+	if port == "" {
+		port = os.Getenv("PORT")
+		if preferred != gatewayPort {
+			port = ""
+		}
+	}
+	if port != "" {
+		return net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+	}
+	const tries = 5 // somebody else may take the port in between
+	var listener net.Listener
+	var err error
+	for range tries {
+		var free int
+		if free, err = devserver.FreePort(preferred); err != nil {
+			return nil, err
+		}
+		if listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(free))); err == nil {
+			return listener, nil
+		}
+	}
+	return nil, err
+}
+
+func (l *Local) stop() error {
+	var errs []error
+	for i := len(l.stops) - 1; i >= 0; i-- {
+		errs = append(errs, l.stops[i]())
+	}
+	return errors.Join(errs...)
+}
+
+const readyWithin = 20 * time.Second
+
+func waitReady(ctx context.Context, f *function.Function) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	for {
+		ready, err := f.Ready(ctx)
+		if ready {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not ready within %s: %w", readyWithin, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// lockDir makes sure that one process at a time uses dir. The lock goes with the
+// process, however it ends.
+func lockDir(dir string) (unlock func(), err error) {
+	file, err := os.OpenFile(filepath.Join(dir, "run.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("it is already running here; %s says where", filepath.Join(dir, "env"))
+	}
+	return func() { _ = file.Close() }, nil
+}

@@ -1,0 +1,48 @@
+// Command serve runs a function as a container does: it listens on PORT of all
+// interfaces (platforms probe the pod's address), and drains on SIGTERM.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	function "github.com/miniserversystem/miniserver"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+)
+
+func main() {
+	// New ends the process with one clear line when something is missing.
+	f := function.New()
+	if err := run(f); err != nil {
+		fmt.Fprintln(os.Stderr, "miniserver:", err)
+		os.Exit(1)
+	}
+}
+
+func run(f *function.Function) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	s, err := settings.Load()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", ":"+strconv.Itoa(s.Port))
+	if err != nil {
+		return fmt.Errorf("cannot listen on PORT %d: %w", s.Port, err)
+	}
+	if err := f.Start(ctx, nil); err != nil {
+		return err
+	}
+	err = fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s)
+	if stopErr := f.Stop(context.WithoutCancel(ctx)); err == nil {
+		err = stopErr
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+const (
+	issuerTimeout = 5 * time.Second
+	// maxTokenBytes bounds what is parsed before anything is known of the caller.
+	maxTokenBytes = 8 << 10
+	// tokenRecheck bounds how long a checked token is believed without looking at
+	// the issuer's keys again.
+	tokenRecheck = 30 * time.Second
+)
+
+// algorithms that access tokens may be signed with; none and the symmetric ones
+// are not among them.
+var algorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA}
+
+// Bearer checks access tokens of one OpenID Connect issuer.
+type Bearer struct {
+	issuer, audience string
+	client           *http.Client
+	known            *memory[Identity]
+
+	mutex    sync.Mutex
+	verifier *oidc.IDTokenVerifier
+}
+
+// NewBearer returns a checker. It asks the issuer for its keys when the first
+// token arrives, so the issuer may start later.
+func NewBearer(issuer, audience string) *Bearer {
+	return &Bearer{
+		issuer: issuer, audience: audience,
+		client: &http.Client{Timeout: issuerTimeout},
+		known:  newMemory[Identity](maxRemembered),
+	}
+}
+
+// Identify returns who sent the request. Without a token that is ErrNoToken,
+// with one that is not good here ErrBadToken; an issuer that cannot be reached is
+// fault.Unavailable.
+func (b *Bearer) Identify(r *http.Request) (Identity, error) {
+	values := r.Header.Values("Authorization")
+	if len(values) == 0 {
+		return Identity{}, ErrNoToken
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
+		return Identity{}, ErrBadToken
+	}
+	now := time.Now()
+	sum := sha256.Sum256([]byte(token))
+	if identity, ok := b.known.get(string(sum[:]), now); ok {
+		return identity, nil
+	}
+	identity, expiry, err := b.verify(r.Context(), token)
+	if err != nil {
+		return Identity{}, err
+	}
+	b.known.put(string(sum[:]), identity, earlier(expiry, now.Add(tokenRecheck)))
+	return identity, nil
+}
+
+func (b *Bearer) verify(ctx context.Context, raw string) (Identity, time.Time, error) {
+	verifier, err := b.discover()
+	if err != nil {
+		return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", err)
+	}
+	token, err := verifier.Verify(oidc.ClientContext(ctx, b.client), raw)
+	if err != nil {
+		var unreachable interface{ Timeout() bool }
+		if errors.As(err, &unreachable) && strings.Contains(err.Error(), "fetching keys") {
+			return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", err)
+		}
+		return Identity{}, time.Time{}, &fault.Error{Kind: ErrBadToken.Kind, Code: ErrBadToken.Code, Detail: ErrBadToken.Detail, Cause: err}
+	}
+	var claims struct {
+		Type        string `json:"typ"`
+		Client      string `json:"azp"`
+		RealmAccess struct {
+			Roles []string `json:"roles"`
+		} `json:"realm_access"`
+	}
+	// An ID token tells who signed in; it is no permission to call an API.
+	if err := token.Claims(&claims); err != nil || token.Subject == "" || claims.Type == "ID" {
+		return Identity{}, time.Time{}, ErrBadToken
+	}
+	return Identity{Subject: token.Subject, Client: claims.Client, Roles: claims.RealmAccess.Roles}, token.Expiry, nil
+}
+
+// discover asks the issuer for its configuration, once.
+func (b *Bearer) discover() (*oidc.IDTokenVerifier, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if b.verifier != nil {
+		return b.verifier, nil
+	}
+	// The provider keeps the context for later key fetches: it must not end.
+	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), b.client), b.issuer)
+	if err != nil {
+		return nil, err
+	}
+	b.verifier = provider.VerifierContext(oidc.ClientContext(context.Background(), b.client),
+		&oidc.Config{ClientID: b.audience, SupportedSigningAlgs: algorithms})
+	return b.verifier, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,114 @@
+package auth
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// StatementHeader carries the gateway's statement to a function. The gateway
+// drops it from what comes in.
+const StatementHeader = "Miniserver-Caller"
+
+const (
+	statementIssuer = "miniserver-gateway"
+	// StatementLifetime is how long a function believes a statement.
+	StatementLifetime = 60 * time.Second
+	// statementReuse is how long the gateway sends the same one again: signing and
+	// checking cost more than the rest of a small request.
+	statementReuse = 30 * time.Second
+	// maxRemembered bounds the statements and tokens that are kept in memory.
+	maxRemembered = 10_000
+)
+
+// claims of a statement.
+type claims struct {
+	jwt.Claims
+	Client string   `json:"client,omitempty"`
+	Roles  []string `json:"roles,omitempty"`
+}
+
+// Signer makes statements. It is safe for concurrent use.
+type Signer struct {
+	signer jose.Signer
+	reused *memory[string]
+}
+
+// NewSigner takes an Ed25519 private key as a JWK with a kid.
+func NewSigner(privateJWK string) (*Signer, error) {
+	var key jose.JSONWebKey
+	if err := json.Unmarshal([]byte(privateJWK), &key); err != nil || key.IsPublic() || key.KeyID == "" {
+		return nil, errors.New("IDENTITY_SIGNING_KEY is not a private JWK with a kid; make identity-key prints one")
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: key}, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return nil, errors.New("IDENTITY_SIGNING_KEY is not an Ed25519 key; make identity-key prints one")
+	}
+	return &Signer{signer: signer, reused: newMemory[string](maxRemembered)}, nil
+}
+
+// Sign states to function that i calls.
+func (s *Signer) Sign(function string, i Identity) (string, error) {
+	who := function + "\x00" + i.Subject + "\x00" + i.Client + "\x00" + strings.Join(i.Roles, "\x00")
+	now := time.Now()
+	if statement, ok := s.reused.get(who, now); ok {
+		return statement, nil
+	}
+	statement, err := jwt.Signed(s.signer).Claims(claims{
+		Claims: jwt.Claims{
+			Issuer: statementIssuer, Subject: i.Subject, Audience: jwt.Audience{function},
+			IssuedAt: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(StatementLifetime)),
+		},
+		Client: i.Client, Roles: i.Roles,
+	}).Serialize()
+	if err != nil {
+		return "", fmt.Errorf("sign statement: %w", err)
+	}
+	s.reused.put(who, statement, now.Add(statementReuse))
+	return statement, nil
+}
+
+// Verifier checks statements made for one function.
+type Verifier struct {
+	function string
+	keys     jose.JSONWebKeySet
+	known    *memory[Identity]
+}
+
+// NewVerifier takes the gateway's public keys as a JWK Set; several, while keys
+// are rotated.
+func NewVerifier(function, publicJWKS string) (*Verifier, error) {
+	var keys jose.JSONWebKeySet
+	if err := json.Unmarshal([]byte(publicJWKS), &keys); err != nil || len(keys.Keys) == 0 {
+		return nil, errors.New("IDENTITY_VERIFY_KEYS is not a JWK Set with a key; make identity-key prints one")
+	}
+	return &Verifier{function: function, keys: keys, known: newMemory[Identity](maxRemembered)}, nil
+}
+
+// Verify returns who calls, or ErrStatement.
+func (v *Verifier) Verify(statement string) (Identity, error) {
+	now := time.Now()
+	if identity, ok := v.known.get(statement, now); ok {
+		return identity, nil
+	}
+	token, err := jwt.ParseSigned(statement, []jose.SignatureAlgorithm{jose.EdDSA})
+	if err != nil {
+		return Identity{}, ErrStatement
+	}
+	var c claims
+	if err := token.Claims(v.keys, &c); err != nil {
+		return Identity{}, ErrStatement
+	}
+	expected := jwt.Expected{Issuer: statementIssuer, AnyAudience: jwt.Audience{v.function}, Time: now}
+	if err := c.ValidateWithLeeway(expected, 0); err != nil || c.Expiry == nil || c.Subject == "" {
+		return Identity{}, ErrStatement
+	}
+	identity := Identity{Subject: c.Subject, Client: c.Client, Roles: c.Roles}
+	v.known.put(statement, identity, c.Expiry.Time())
+	return identity, nil
+}

@@ -1,0 +1,61 @@
+package devserver
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// adopt returns the running process pid if it is the program named name and
+// has all of args among its arguments, and nil if it is anything else: pids are
+// reused, so a pid from a file proves nothing.
+func adopt(pid int, name string, args ...string) *process {
+	if pid <= 1 {
+		return nil
+	}
+	// The handle comes first: if the pid changes hands between the two steps,
+	// the handle is of the old process, which is then gone.
+	handle, err := os.FindProcess(pid)
+	if err != nil {
+		return nil
+	}
+	cmdline, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	argv := strings.Split(string(bytes.TrimRight(cmdline, "\x00")), "\x00")
+	ours := err == nil && filepath.Base(argv[0]) == name
+	for _, arg := range args {
+		ours = ours && slices.Contains(argv[1:], arg)
+	}
+	p := &process{handle: handle}
+	if !ours || p.gone() {
+		_ = handle.Release()
+		return nil
+	}
+	return p
+}
+
+// gone reports whether the process has ended. A zombie has: it holds nothing
+// any more, and in a container there may be nobody to reap it.
+func (p *process) gone() bool {
+	if p.exited != nil {
+		select {
+		case <-p.exited:
+			return true
+		default:
+			return false
+		}
+	}
+	if p.handle.Signal(syscall.Signal(0)) != nil {
+		return true
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.handle.Pid), "stat"))
+	if err != nil {
+		return true
+	}
+	// "pid (name) state ...", where name may contain anything.
+	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+}

@@ -1,0 +1,126 @@
+package devserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	postgresName = "postgres"
+	// databaseName names the superuser and the database alike.
+	databaseName = "miniserver"
+
+	// postgresReadyTimeout leaves room for crash recovery on a slow disk.
+	postgresReadyTimeout = 60 * time.Second
+	// postgresAdoptTimeout is how long a server left running may take to
+	// answer before it is ended.
+	postgresAdoptTimeout = 5 * time.Second
+	postgresFastWait     = 10 * time.Second
+	postgresQuitWait     = 6 * time.Second // PostgreSQL itself kills after 5 s
+)
+
+// postgresStop is the way down: "fast" rolls back and writes a checkpoint,
+// "immediate" leaves the next start to recover.
+var postgresStop = []stopStep{{syscall.SIGINT, postgresFastWait}, {syscall.SIGQUIT, postgresQuitWait}}
+
+// PostgresOptions say where and how to run PostgreSQL.
+type PostgresOptions struct {
+	// Dir holds everything of the server and is created if missing.
+	Dir string
+	// Binaries come from [Ensure].
+	Binaries Binaries
+	// Durable keeps committed data through a crash of the machine. Without it
+	// (fsync, synchronous_commit and full_page_writes off) tests run faster,
+	// and a crash may cost the whole database.
+	Durable bool
+	// Log, if not nil, is told what happens to servers left running.
+	Log *slog.Logger
+}
+
+// Postgres is a running PostgreSQL server.
+type Postgres struct {
+	dir      string
+	data     string
+	account  *account
+	password string
+	port     int
+	users    *os.File
+
+	stopping sync.Mutex
+	proc     *process // nil once stopped
+}
+
+// StartPostgres returns a PostgreSQL server with an empty or earlier filled
+// database "miniserver" (UTF-8, sorted by code point) and a superuser of the
+// same name, ready for connections. It creates the database cluster the first
+// time and adopts a server left running on the same Dir. ctx bounds the start
+// only; when it ends meanwhile, nothing is left running. Errors quote the
+// server's log and say what to do.
+func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
+	dir, err := ownDir(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	starting, err := lock(ctx, filepath.Join(dir, postgresName+startSuffix))
+	if err != nil {
+		return nil, fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	defer starting.Close()
+	p := &Postgres{dir: dir}
+	if err := p.start(ctx, o); err != nil {
+		return nil, fmt.Errorf("start PostgreSQL in %s: %w", dir, err)
+	}
+	return p, nil
+}
+
+// URL returns the connection string, password included.
+func (p *Postgres) URL() string { return p.databaseURL(databaseName) }
+
+func (p *Postgres) databaseURL(name string) string {
+	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", databaseName, p.password, hostPort(p.port), name)
+}
+
+// Stop shuts the server down, harder if it takes longer than 10 s, and returns
+// when its process is gone, within a minute at worst. If other processes
+// started the same Dir and use it still, it leaves the server to them. Calling
+// it again does nothing.
+func (p *Postgres) Stop() error {
+	p.stopping.Lock()
+	defer p.stopping.Unlock()
+	if p.proc == nil {
+		return nil
+	}
+	err := stopShared(filepath.Join(p.dir, postgresName), p.users, p.proc, postgresStop)
+	if err != nil {
+		return fmt.Errorf("stop PostgreSQL in %s: %w", p.dir, err)
+	}
+	p.proc = nil
+	return nil
+}
+
+func (p *Postgres) start(ctx context.Context, o PostgresOptions) (err error) {
+	if p.account, err = serverAccount(); err != nil {
+		return err
+	}
+	if p.password, err = password(p.dir); err != nil {
+		return err
+	}
+	home, err := dataHome(p.dir, p.account)
+	if err != nil {
+		return err
+	}
+	p.data = filepath.Join(home, dataName)
+	if p.users, err = share(filepath.Join(p.dir, postgresName+usersSuffix)); err != nil {
+		return err
+	}
+	if err = p.adoptOrRun(ctx, o); err != nil {
+		p.users.Close()
+	}
+	return err
+}

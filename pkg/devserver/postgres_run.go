@@ -1,0 +1,122 @@
+package devserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// adoptOrRun sets p.proc and p.port to a server that answers.
+func (p *Postgres) adoptOrRun(ctx context.Context, o PostgresOptions) error {
+	if left := p.leftRunning(); left != nil {
+		err := left.waitReady(ctx, postgresAdoptTimeout, p.ping)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err == nil && p.durable() == o.Durable {
+			logTo(o.Log, ctx, "using the PostgreSQL left running", "dir", p.dir, "pid", left.handle.Pid)
+			p.proc = left
+			return nil
+		}
+		if err == nil && !soleUser(p.users) {
+			return fmt.Errorf("%w: it was started with Durable=%t", ErrInUse, !o.Durable)
+		}
+		logTo(o.Log, ctx, "ending the PostgreSQL left running", "dir", p.dir, "pid", left.handle.Pid, "reason", err)
+		steps := postgresStop
+		if err != nil {
+			steps = steps[1:]
+		}
+		if err := left.end(steps...); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(p.disownPIDFile(), p.initialize(ctx, o)); err != nil {
+		return err
+	}
+	_, err := onFreePort(0, filepath.Join(p.dir, postgresName+".port"), func(port int) error {
+		p.port = port
+		return p.run(ctx, o)
+	})
+	return err
+}
+
+// run starts the server on p.port and waits until it answers.
+func (p *Postgres) run(ctx context.Context, o PostgresOptions) error {
+	out, log, err := openLog(filepath.Join(p.dir, "postgres.log"))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(filepath.Join(o.Binaries.PostgresDir, postgresName), p.arguments(o.Durable)...)
+	cmd.Env = serverEnv(o.Binaries.PostgresLibraries)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.account.credential()}
+	proc, err := launch(cmd)
+	if err != nil {
+		return err
+	}
+	err = proc.waitReady(ctx, postgresReadyTimeout, p.ping)
+	if err == nil {
+		p.proc = proc
+		return nil
+	}
+	err = errors.Join(err, proc.end(postgresStop[1:]...))
+	printed := log.tail()
+	if strings.Contains(printed, "Address already in use") {
+		return fmt.Errorf("%w (port %d)", errPortTaken, p.port)
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w; the end of %s:\n%s\nTo start with an empty database delete %s and %s",
+		err, log.path, printed, p.data, filepath.Join(p.dir, passwordFile))
+}
+
+// leftRunning returns the server postmaster.pid tells of, if it really runs,
+// and sets p.port to its port.
+func (p *Postgres) leftRunning() *process {
+	lines := p.pidFile()
+	if len(lines) <= portLine {
+		return nil
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(lines[pidLine]))
+	if err != nil {
+		return nil
+	}
+	p.port, _ = strconv.Atoi(strings.TrimSpace(lines[portLine]))
+	return adopt(pid, postgresName, p.data)
+}
+
+// The file in which PostgreSQL says where it runs, and two of its lines; see
+// PostgreSQL's miscadmin.h.
+const (
+	pidFileName       = "postmaster.pid"
+	pidLine, portLine = 0, 3
+)
+
+func (p *Postgres) pidFile() []string {
+	b, err := os.ReadFile(filepath.Join(p.data, pidFileName))
+	if err != nil {
+		return nil
+	}
+	return strings.Split(string(b), "\n")
+}
+
+// disownPIDFile prepares the file of a server that is gone for the next one.
+// PostgreSQL does not start while the recorded pid exists, be it another
+// program's or a zombie's, unless it is that of its own parent. Saying so,
+// instead of deleting the file, keeps its check for backends that still run.
+func (p *Postgres) disownPIDFile() error {
+	lines := p.pidFile()
+	if lines == nil {
+		return nil
+	}
+	lines[pidLine] = strconv.Itoa(os.Getpid())
+	return os.WriteFile(filepath.Join(p.data, pidFileName), []byte(strings.Join(lines, "\n")), privateFileMode)
+}

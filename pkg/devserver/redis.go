@@ -1,0 +1,102 @@
+package devserver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	redisName    = "redis"
+	redisProgram = "redis-server"
+
+	redisReadyTimeout = 30 * time.Second // reading a large log of writes
+	redisAdoptTimeout = 5 * time.Second
+	redisTermWait     = 10 * time.Second
+	redisHungWait     = 2 * time.Second
+	redisPingTimeout  = 2 * time.Second
+)
+
+// redisStop lets Redis write what it has; redisHungStop is for one that does
+// not answer anyway.
+var (
+	redisStop     = []stopStep{{syscall.SIGTERM, redisTermWait}}
+	redisHungStop = []stopStep{{syscall.SIGTERM, redisHungWait}}
+)
+
+// RedisOptions say where and how to run Redis.
+type RedisOptions struct {
+	// Dir holds everything of the server and is created if missing.
+	Dir string
+	// Binaries come from [Ensure].
+	Binaries Binaries
+	// Log, if not nil, is told what happens to servers left running.
+	Log *slog.Logger
+}
+
+// Redis is a running Redis server.
+type Redis struct {
+	dir      string
+	password string
+	port     int
+	users    *os.File
+
+	stopping sync.Mutex
+	proc     *process // nil once stopped
+}
+
+// StartRedis returns a Redis server that answers. It keeps its data in an
+// append-only file flushed every second, and adopts a server left running on
+// the same Dir. ctx bounds the start only; when it ends meanwhile, nothing is
+// left running. Errors quote the server's log and say what to do.
+func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
+	dir, err := ownDir(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start Redis: %w", err)
+	}
+	starting, err := lock(ctx, filepath.Join(dir, redisName+startSuffix))
+	if err != nil {
+		return nil, fmt.Errorf("start Redis: %w", err)
+	}
+	defer starting.Close()
+	r := &Redis{dir: dir}
+	if r.password, err = password(dir); err == nil {
+		r.users, err = share(r.file(usersSuffix))
+	}
+	if err == nil {
+		if err = r.adoptOrRun(ctx, o); err != nil {
+			r.users.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start Redis in %s: %w", dir, err)
+	}
+	return r, nil
+}
+
+// URL returns the connection string, password included.
+func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@%s/0", r.password, hostPort(r.port)) }
+
+// Stop ends the server after it has written its data, and returns when its
+// process is gone, within a minute at worst. If other processes started the same Dir
+// and use it still, it leaves the server to them. Calling it again does
+// nothing.
+func (r *Redis) Stop() error {
+	r.stopping.Lock()
+	defer r.stopping.Unlock()
+	if r.proc == nil {
+		return nil
+	}
+	if err := stopShared(filepath.Join(r.dir, redisName), r.users, r.proc, redisStop); err != nil {
+		return fmt.Errorf("stop Redis in %s: %w", r.dir, err)
+	}
+	r.proc = nil
+	return nil
+}
+
+func (r *Redis) file(suffix string) string { return filepath.Join(r.dir, redisName+suffix) }

@@ -1,0 +1,95 @@
+// Package entitlement is the source of truth for who owns what. A grant or a
+// revoke is one SQL statement in one round trip that changes the entitlement,
+// stores the answer under its idempotency key, writes the audit row and appends
+// the event to the outbox: all of it happens or none.
+package entitlement
+
+import (
+	"encoding/base64"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+)
+
+// Status of an entitlement. It changes by grant and revoke only, either way.
+type Status string
+
+// The statuses; see docs/architecture.md for the diagram.
+const (
+	Active  Status = "ACTIVE"
+	Revoked Status = "REVOKED"
+)
+
+// OutboxTable is where the events of this domain wait for the relay.
+const OutboxTable = "entitlement.outbox_events"
+
+// Entitlement is what one user has of one thing.
+type Entitlement struct {
+	StockKeepingUnit string    `json:"stock_keeping_unit" doc:"What it is." example:"item1"`
+	Status           Status    `json:"status" enum:"ACTIVE,REVOKED" doc:"Whether the user owns it now."`
+	Version          int64     `json:"version" doc:"Grows by one with every change." example:"12"`
+	UpdatedAt        time.Time `json:"updated_at" doc:"When it last changed." example:"2026-01-08T07:10:00.000000Z"`
+}
+
+// Changed is the answer to a grant or revoke; change.sql writes it.
+type Changed struct {
+	UserID string `json:"user_id" doc:"Whose it is." example:"u_123"`
+	Entitlement
+}
+
+// Change is the content of a grant or revoke, and the data of a purchase event.
+// All fields are strings of 1 to 128 printable characters that the caller chose.
+type Change struct {
+	UserID           string `json:"user_id" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Whose entitlement changes." example:"u_123"`
+	StockKeepingUnit string `json:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"What is granted or revoked." example:"item1"`
+	Reason           string `json:"reason" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Why; the event's source." example:"purchase"`
+	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Because of what; the event's source_id." example:"p_456"`
+}
+
+// Write is everything around a Change.
+type Write struct {
+	Key idempotency.Key
+	// IfMatch is the version that the entitlement must have, 0 for any.
+	IfMatch int64
+	// Purchase marks a change that a purchase event caused. Such events may come
+	// in any order: a purchase whose refund is known ends REVOKED.
+	Purchase    bool
+	Traceparent string // W3C trace context, for the event; may be empty
+}
+
+// Errors of this domain.
+var (
+	ErrVersion = fault.New(fault.Precondition, "version_mismatch",
+		"The entitlement's version is not the one in If-Match; read it again and decide anew.")
+	ErrNotFound = fault.New(fault.NotFound, "entitlement_not_found", "There is no such entitlement.")
+	ErrCursor   = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
+)
+
+// Store reads and writes entitlements.
+type Store struct {
+	pool      *pgxpool.Pool
+	retention time.Duration
+}
+
+// NewStore returns a store that remembers idempotency keys for retention.
+func NewStore(pool *pgxpool.Pool, retention time.Duration) *Store {
+	return &Store{pool: pool, retention: retention}
+}
+
+// MaxPage is the most that a list returns at once.
+const MaxPage = 100
+
+func encodeCursor(position string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(position))
+}
+
+func decodeCursor(cursor string) (string, error) {
+	position, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return "", ErrCursor
+	}
+	return string(position), nil
+}

@@ -1,0 +1,111 @@
+package entitlement
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// List returns up to limit entitlements of a user by stock_keeping_unit, and the
+// cursor of the next page, "" on the last. A user without any has an empty list.
+func (s *Store) List(ctx context.Context, userID, cursor string, limit int) ([]Entitlement, string, error) {
+	after, err := decodeCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	limit = min(max(limit, 1), MaxPage)
+	rows, err := s.pool.Query(ctx, `
+		SELECT stock_keeping_unit, status, version, updated_at
+		FROM entitlement.entitlements
+		WHERE user_id = $1 AND stock_keeping_unit > $2
+		ORDER BY stock_keeping_unit
+		LIMIT $3`, userID, after, limit+1)
+	if err != nil {
+		return nil, "", postgres.Wrap("list entitlements", err)
+	}
+	list, err := pgx.CollectRows(rows, scanEntitlement)
+	if err != nil {
+		return nil, "", postgres.Wrap("list entitlements", err)
+	}
+	if len(list) <= limit {
+		return list, "", nil
+	}
+	return list[:limit], encodeCursor(list[limit-1].StockKeepingUnit), nil
+}
+
+// Get returns one entitlement, or ErrNotFound.
+func (s *Store) Get(ctx context.Context, userID, sku string) (Entitlement, error) {
+	rows, err := s.pool.Query(ctx, `
+		SELECT stock_keeping_unit, status, version, updated_at
+		FROM entitlement.entitlements
+		WHERE user_id = $1 AND stock_keeping_unit = $2`, userID, sku)
+	if err != nil {
+		return Entitlement{}, postgres.Wrap("read entitlement", err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, scanEntitlement)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Entitlement{}, ErrNotFound
+	}
+	return e, postgres.Wrap("read entitlement", err)
+}
+
+func scanEntitlement(row pgx.CollectableRow) (Entitlement, error) {
+	var e Entitlement
+	err := row.Scan(&e.StockKeepingUnit, &e.Status, &e.Version, &e.UpdatedAt)
+	e.UpdatedAt = e.UpdatedAt.UTC()
+	return e, err
+}
+
+// Audited is one change in an entitlement's history.
+type Audited struct {
+	Version    int64     `json:"version" doc:"The entitlement's version after the change."`
+	Operation  string    `json:"operation" enum:"grant,revoke" doc:"What was asked for."`
+	Status     Status    `json:"status" enum:"ACTIVE,REVOKED" doc:"The status after the change."`
+	Reason     string    `json:"reason" doc:"Why, as the caller said."`
+	PurchaseID string    `json:"purchase_id" doc:"Which purchase, as the caller said."`
+	Caller     string    `json:"caller" doc:"Who asked."`
+	EventID    string    `json:"event_id" doc:"The event that told of it."`
+	OccurredAt time.Time `json:"occurred_at" doc:"When it was committed."`
+}
+
+// History returns up to limit changes of one entitlement, newest first, and the
+// cursor of the next page. It reaches back as far as the audit is kept.
+func (s *Store) History(ctx context.Context, userID, sku, cursor string, limit int) ([]Audited, string, error) {
+	before := int64(1<<63 - 1)
+	if cursor != "" {
+		position, err := decodeCursor(cursor)
+		if err != nil {
+			return nil, "", err
+		}
+		if before, err = strconv.ParseInt(position, 10, 64); err != nil {
+			return nil, "", ErrCursor
+		}
+	}
+	limit = min(max(limit, 1), MaxPage)
+	rows, err := s.pool.Query(ctx, `
+		SELECT version, operation, status, reason, purchase_id, caller, event_id::text, occurred_at
+		FROM entitlement.entitlement_audit
+		WHERE user_id = $1 AND stock_keeping_unit = $2 AND version < $3
+		ORDER BY version DESC
+		LIMIT $4`, userID, sku, before, limit+1)
+	if err != nil {
+		return nil, "", postgres.Wrap("read history", err)
+	}
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a Audited, err error) {
+		err = row.Scan(&a.Version, &a.Operation, &a.Status, &a.Reason, &a.PurchaseID, &a.Caller, &a.EventID, &a.OccurredAt)
+		a.OccurredAt = a.OccurredAt.UTC()
+		return a, err
+	})
+	if err != nil {
+		return nil, "", postgres.Wrap("read history", err)
+	}
+	if len(list) <= limit {
+		return list, "", nil
+	}
+	return list[:limit], encodeCursor(strconv.FormatInt(list[limit-1].Version, 10)), nil
+}

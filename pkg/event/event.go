@@ -1,0 +1,128 @@
+// Package event turns what a domain wrote to its outbox into the message that
+// travels, and back. Outbox payloads are JSON (readable in SQL), messages are
+// protobuf (proto/), and both carry the same fields, so that the conversion is
+// generic: a new event is one message in proto/ and one line in kinds.
+package event
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	entitlementv1 "github.com/miniserversystem/miniserver/proto/miniserver/entitlement/v1"
+)
+
+// ErrUnreadable means that trying again cannot help: the payload or message is
+// not what its type says.
+var ErrUnreadable = errors.New("unreadable event")
+
+// Subjects of the broker, one a domain.
+const (
+	EntitlementSubject = "entitlement.events"
+)
+
+// Subjects lists every subject that events are published to.
+var Subjects = []string{EntitlementSubject}
+
+// kind is where an event type belongs.
+type kind struct {
+	message proto.Message
+	subject string
+	source  string
+}
+
+// kinds maps the short event type (the spec's, and the outbox's) to its kind.
+var kinds = map[string]kind{
+	"EntitlementGranted": {&entitlementv1.EntitlementGranted{}, EntitlementSubject, "/miniserver/entitlement"},
+	"EntitlementRevoked": {&entitlementv1.EntitlementRevoked{}, EntitlementSubject, "/miniserver/entitlement"},
+}
+
+// Record is an event as an outbox holds it.
+type Record struct {
+	ID          string // event_id, a UUID
+	Type        string // short: EntitlementGranted
+	Key         string // aggregate key: what the event is about
+	OccurredAt  time.Time
+	Traceparent string // W3C; may be empty
+	Payload     []byte // JSON with the fields of the type's protobuf message
+}
+
+// Message is an event as it travels.
+type Message struct {
+	ID          string
+	Type        string // full: miniserver.entitlement.v1.EntitlementGranted
+	Source      string // CloudEvents source
+	Subject     string // the broker's subject, such as entitlement.events
+	Key         string // CloudEvents subject
+	Time        time.Time
+	Traceparent string
+	Data        []byte // protobuf
+}
+
+// ShortType is the last part of the type.
+func (m Message) ShortType() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
+
+// Encode makes the message of a record. An error wraps ErrUnreadable: the type
+// is unknown, or the payload is not that type's.
+func Encode(r Record) (Message, error) {
+	k, ok := kinds[r.Type]
+	if !ok {
+		return Message{}, fmt.Errorf("%w: type %q is not known", ErrUnreadable, r.Type)
+	}
+	message := k.message.ProtoReflect().New().Interface()
+	// A newer writer may add fields; an older relay passes on those it knows.
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Payload, message); err != nil {
+		return Message{}, fmt.Errorf("%w: payload: %v", ErrUnreadable, err)
+	}
+	if id := text(message, "event_id"); id != r.ID {
+		return Message{}, fmt.Errorf("%w: the payload's event_id %q is not its row's", ErrUnreadable, id)
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
+	if err != nil {
+		return Message{}, fmt.Errorf("%w: %v", ErrUnreadable, err)
+	}
+	return Message{
+		ID:          r.ID,
+		Type:        string(message.ProtoReflect().Descriptor().FullName()),
+		Source:      k.source,
+		Subject:     k.subject,
+		Key:         r.Key,
+		Time:        r.OccurredAt,
+		Traceparent: r.Traceparent,
+		Data:        data,
+	}, nil
+}
+
+// Decode makes the record of a message. An error wraps ErrUnreadable.
+func Decode(m Message) (Record, error) {
+	k, ok := kinds[m.ShortType()]
+	if !ok || string(k.message.ProtoReflect().Descriptor().FullName()) != m.Type {
+		return Record{}, fmt.Errorf("%w: type %q is not known", ErrUnreadable, m.Type)
+	}
+	message := k.message.ProtoReflect().New().Interface()
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(m.Data, message); err != nil {
+		return Record{}, fmt.Errorf("%w: %v", ErrUnreadable, err)
+	}
+	if id := text(message, "event_id"); id != m.ID {
+		return Record{}, fmt.Errorf("%w: the event_id %q inside is not the message's", ErrUnreadable, id)
+	}
+	payload, err := json.Marshal(fields(message.ProtoReflect()))
+	if err != nil {
+		return Record{}, fmt.Errorf("%w: %v", ErrUnreadable, err)
+	}
+	return Record{ID: m.ID, Type: m.ShortType(), Key: m.Key, OccurredAt: m.Time, Traceparent: m.Traceparent, Payload: payload}, nil
+}
+
+func text(m proto.Message, field protoreflect.Name) string {
+	r := m.ProtoReflect()
+	if fd := r.Descriptor().Fields().ByName(field); fd != nil {
+		return r.Get(fd).String()
+	}
+	return ""
+}

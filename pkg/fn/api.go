@@ -1,0 +1,161 @@
+package fn
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// Printable is the pattern of a string without control or other invisible
+// characters.
+const Printable = `^\P{C}+$`
+
+// api is a function's huma API: typed requests, validation, OpenAPI.
+type api struct{ huma.API }
+
+func newAPI(mux *http.ServeMux) *api {
+	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: DecodeJSON}
+	config := huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI:    "3.1.0",
+			Info:       &huma.Info{},
+			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+		},
+		// "json" stands for every +json, such as problems.
+		Formats:                      map[string]huma.Format{"application/json": format, "json": format},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+	}
+	return &api{humago.New(mux, config)}
+}
+
+// huma is configured by package variables; this package is its only user.
+func init() {
+	huma.ValidateStrictCasing = true
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		return newProblem(status, message, errs)
+	}
+}
+
+var codes = map[int]struct{ code, detail string }{
+	http.StatusBadRequest:            {"request_malformed", "The request cannot be read."},
+	http.StatusRequestEntityTooLarge: {"body_too_large", "The body is larger than 64 KiB."},
+	http.StatusUnsupportedMediaType:  {"content_type_unsupported", "Send the body as application/json."},
+	http.StatusUnprocessableEntity:   {"request_invalid", "The request was read, but these parts of it are not acceptable."},
+	http.StatusRequestTimeout:        {"body_timeout", "The body did not arrive in time."},
+}
+
+// newProblem makes a problem of what huma found wrong. Bodies and values are
+// left out: they are the caller's, and may be secret.
+func newProblem(status int, message string, errs []error) huma.StatusError {
+	for _, err := range errs {
+		if p, ok := err.(*problem.Problem); ok {
+			return p
+		}
+	}
+	known, ok := codes[status]
+	if !ok {
+		if status >= http.StatusInternalServerError {
+			return problem.From(nil)
+		}
+		return problem.New(status, "request_invalid", message)
+	}
+	p := problem.New(status, known.code, known.detail)
+	for _, err := range errs {
+		if d, ok := err.(*huma.ErrorDetail); ok {
+			p.Errors = append(p.Errors, problem.Field{Location: d.Location, Message: d.Message})
+		}
+	}
+	if len(errs) == 0 && message != "" && status == http.StatusBadRequest {
+		p.Detail = strings.ToUpper(message[:1]) + message[1:] + "."
+	}
+	return p
+}
+
+// Handle registers a typed handler for a route: the caller is identified and has
+// one of the route's roles, the body is strict JSON that fits I, and errors
+// become problems. I and O are huma inputs and outputs.
+func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O, error), more ...func(*huma.Operation, huma.Registry)) {
+	operation := huma.Operation{
+		OperationID: route.ID, Method: route.Method, Path: route.Path,
+		Summary: route.Summary, Description: route.Description,
+		Tags: []string{e.Function.Name},
+		// huma refuses a body of exactly this many bytes.
+		MaxBodyBytes: MaxBodyBytes + 1,
+		Errors:       errorStatuses(route),
+		Security:     []map[string][]string{{"bearer": {}}},
+		Middlewares:  huma.Middlewares{e.admit(route)},
+	}
+	for _, m := range more {
+		m(&operation, e.api.OpenAPI().Components.Schemas)
+	}
+	huma.Register(e.api, operation, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		if err != nil {
+			return nil, e.problem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// admit lets a request through whose caller may make it.
+func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
+	return func(c huma.Context, next func(huma.Context)) {
+		r, w := humago.Unwrap(c)
+		identity, err := e.Authorize(r, route)
+		if err == nil && route.hasBody() && !isJSON(c.Header("Content-Type")) {
+			err = fault.New(fault.UnsupportedMedia, "content_type_unsupported", "Send the body with Content-Type: application/json.")
+		}
+		if err != nil {
+			problem.Write(w, e.problem(c.Context(), err))
+			return
+		}
+		next(huma.WithContext(c, auth.WithIdentity(c.Context(), identity)))
+	}
+}
+
+// Authorize returns who calls, from the gateway's signed statement, when they may
+// use route.
+func (e *Env) Authorize(r *http.Request, route Route) (auth.Identity, error) {
+	if e.verifier == nil {
+		return auth.Identity{}, auth.ErrStatement
+	}
+	identity, err := e.verifier.Verify(r.Header.Get(auth.StatementHeader))
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	if len(route.Roles) > 0 && !identity.Has(route.Roles...) {
+		return auth.Identity{}, auth.ErrForbidden
+	}
+	return identity, nil
+}
+
+// problem logs what the caller is not shown and returns what they are.
+func (e *Env) problem(ctx context.Context, err error) *problem.Problem {
+	p := problem.From(err)
+	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil {
+		e.Logger().ErrorContext(ctx, "request failed", "status", p.Status, "error", err.Error())
+	}
+	return p
+}
+
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json"
+}
+
+func errorStatuses(r Route) []int {
+	statuses := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
+	if r.hasBody() {
+		statuses = append(statuses, http.StatusConflict, http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	return statuses
+}

@@ -1,0 +1,171 @@
+package fn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// EventsRoute is where CloudEvents come in from outside.
+var EventsRoute = Route{
+	ID: "receive-event", Method: http.MethodPost, Path: EventsPath,
+	Summary: "Receive a CloudEvent",
+	Description: "Takes CloudEvents 1.0 over HTTP in binary and structured mode. " +
+		"`purchase.completed` grants and `purchase.refunded` revokes; the data is the body of a grant. " +
+		"The event's source and id are its idempotency key, so it may be delivered any number of times, and a refund may overtake its purchase.",
+	Roles: []string{auth.RoleEntitlementWriter},
+}
+
+const (
+	structuredType = "application/cloudevents+json"
+	// MaxAttribute is the longest CloudEvents attribute, in bytes.
+	MaxAttribute = 1024
+)
+
+// ReadEvent reads the CloudEvent that r is, in either mode, and gives r its body
+// back. Errors are faults: what is no CloudEvent, lacks an attribute or is not
+// JSON is refused.
+func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return cloudevents.Event{}, fault.New(fault.TooLarge, "body_too_large", "The body is larger than 64 KiB.")
+	case err != nil:
+		return cloudevents.Event{}, malformed(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+
+	structured := strings.HasPrefix(r.Header.Get("Content-Type"), structuredType)
+	if !structured && !isJSON(r.Header.Get("Content-Type")) {
+		return cloudevents.Event{}, fault.New(fault.UnsupportedMedia, "content_type_unsupported",
+			"Send a CloudEvent with JSON data: binary mode as application/json with ce- headers, or structured mode as %s.", structuredType)
+	}
+	if err := checkJSON(body); err != nil {
+		return cloudevents.Event{}, malformed(err)
+	}
+	if structured {
+		// The SDK would match names in any case; two spellings must not both count.
+		if err := checkNames(body); err != nil {
+			return cloudevents.Event{}, err
+		}
+	}
+	// The SDK consumes the body.
+	copied := r.Clone(r.Context())
+	copied.Body = io.NopCloser(bytes.NewReader(body))
+	event, err := cehttp.NewEventFromHTTPRequest(copied)
+	if err != nil {
+		return cloudevents.Event{}, fault.New(fault.Invalid, "event_invalid",
+			"This is not a CloudEvent: specversion, id, source and type are required, as ce- headers or in the structured JSON.")
+	}
+	if err := event.Validate(); err != nil {
+		return cloudevents.Event{}, fault.New(fault.Invalid, "event_invalid", "The CloudEvent is not valid: %s.", oneLine(err))
+	}
+	if len(event.ID()) > MaxAttribute || len(event.Source()) > MaxAttribute || len(event.Type()) > MaxAttribute {
+		return cloudevents.Event{}, fault.New(fault.Invalid, "event_invalid", "An attribute of the CloudEvent is longer than %d bytes.", MaxAttribute)
+	}
+	if media := event.DataContentType(); media != "" && !isJSON(media) {
+		return cloudevents.Event{}, fault.New(fault.UnsupportedMedia, "content_type_unsupported", "The event's data must be application/json.")
+	}
+	return *event, nil
+}
+
+func checkNames(body []byte) error {
+	var names map[string]any
+	if err := DecodeJSON(body, &names); err != nil {
+		return malformed(err)
+	}
+	for name := range names {
+		if name != strings.ToLower(name) {
+			return fault.New(fault.Invalid, "event_invalid", "CloudEvents attributes are lowercase; %q is not.", name)
+		}
+	}
+	return nil
+}
+
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// HandleEvents registers a handler for the CloudEvents of EventsRoute whose type
+// is one of the function's Events. The data is checked like the body T of a
+// request.
+func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event, T) (*Stored, error)) {
+	schema := huma.SchemaFromType(e.api.OpenAPI().Components.Schemas, reflect.TypeFor[T]())
+	e.Mux.HandleFunc(EventsRoute.Pattern(), func(w http.ResponseWriter, r *http.Request) {
+		identity, err := e.Authorize(r, EventsRoute)
+		if err != nil {
+			problem.Write(w, e.problem(r.Context(), err))
+			return
+		}
+		ctx, cancel := context.WithTimeout(auth.WithIdentity(r.Context(), identity), e.timeout())
+		defer cancel()
+		stored, err := func() (*Stored, error) {
+			event, err := ReadEvent(w, r)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.Contains(e.Function.Events, event.Type()) {
+				return nil, UnknownEvent(event.Type())
+			}
+			var data T
+			if err := decodeValid(e.api.OpenAPI().Components.Schemas, schema, event.Data(), &data); err != nil {
+				return nil, err
+			}
+			return handler(ctx, event, data)
+		}()
+		if err != nil {
+			problem.Write(w, e.problem(ctx, err))
+			return
+		}
+		stored.Write(w)
+	})
+}
+
+// UnknownEvent is the refusal of an event that nobody here takes.
+func UnknownEvent(eventType string) error {
+	return fault.New(fault.Invalid, "event_type_unknown", "Events of type %q are not taken here.", eventType)
+}
+
+// decodeValid reads data into v, after checking it against schema.
+func decodeValid(registry huma.Registry, schema *huma.Schema, data []byte, v any) error {
+	var parsed any
+	if err := DecodeJSON(data, &parsed); err != nil {
+		return malformed(err)
+	}
+	var result huma.ValidateResult
+	path := huma.NewPathBuffer(make([]byte, 0, 64), 0)
+	path.Push("data")
+	huma.Validate(registry, schema, path, huma.ModeWriteToServer, parsed, &result)
+	if len(result.Errors) > 0 {
+		return newProblem(http.StatusUnprocessableEntity, "", result.Errors).(*problem.Problem)
+	}
+	if err := DecodeJSON(data, v); err != nil {
+		return fault.New(fault.Invalid, "request_invalid", "The data does not fit: %s.", oneLine(err))
+	}
+	return nil
+}
+
+const defaultTimeout = 10 * time.Second
+
+func (e *Env) timeout() time.Duration {
+	if e.Function.Timeout > 0 {
+		return e.Function.Timeout
+	}
+	return defaultTimeout
+}

@@ -1,0 +1,107 @@
+package fn
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+// Handler builds a function: what its New registers, its health, and what all
+// functions have around it.
+func (rt *Runtime) Handler(f Function) (http.Handler, error) {
+	env, err := rt.build(f)
+	if err != nil {
+		return nil, err
+	}
+	return env.wrap(), nil
+}
+
+func (rt *Runtime) build(f Function) (*Env, error) {
+	env := &Env{Runtime: rt, Function: f, Mux: http.NewServeMux()}
+	env.api = newAPI(env.Mux)
+	if rt.Settings.IdentityVerifyKeys != "" {
+		verifier, err := auth.NewVerifier(f.Name, rt.Settings.IdentityVerifyKeys)
+		if err != nil {
+			return nil, err
+		}
+		env.verifier = verifier
+	}
+	env.registerHealth()
+	if err := f.New(env); err != nil {
+		return nil, fmt.Errorf("function %s: %w", f.Name, err)
+	}
+	return env, nil
+}
+
+// MaxBodyBytes is the largest request body.
+const MaxBodyBytes = 64 << 10
+
+// wrap is what every request meets first.
+func (e *Env) wrap() http.Handler {
+	log := e.Logger()
+	fallback := notFound(e.Mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			// http.ErrAbortHandler is how a handler hangs up on purpose.
+			if p := recover(); p != nil && p != http.ErrAbortHandler {
+				log.ErrorContext(r.Context(), "panic", "error", fmt.Sprint(p), "stack", string(debug.Stack()))
+				problem.Write(w, fmt.Errorf("panic: %v", p))
+			} else if p != nil {
+				panic(p)
+			}
+		}()
+		r = r.WithContext(telemetry.FromRequest(r))
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		if err := readable(r); err != nil {
+			problem.Write(w, err)
+			return
+		}
+		if _, pattern := e.Mux.Handler(r); pattern == "" {
+			fallback(w, r)
+			return
+		}
+		e.Mux.ServeHTTP(w, r)
+	})
+}
+
+// readable refuses paths and queries that no store could hold.
+func readable(r *http.Request) error {
+	query, err := url.QueryUnescape(r.URL.RawQuery)
+	if err != nil || !utf8.ValidString(query) || !utf8.ValidString(r.URL.Path) ||
+		strings.ContainsRune(query, 0) || strings.ContainsRune(r.URL.Path, 0) {
+		return fault.New(fault.Malformed, "url_invalid", "The URL is not valid UTF-8, holds a NUL, or has a broken escape.")
+	}
+	return nil
+}
+
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// notFound answers what no route takes: 405 with Allow where another method
+// would do, 404 otherwise.
+func notFound(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range methods {
+			probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
+			if _, pattern := mux.Handler(probe); pattern != "" {
+				allowed = append(allowed, method)
+			}
+		}
+		if len(allowed) == 0 {
+			problem.Write(w, problem.New(http.StatusNotFound, "route_not_found", "There is nothing at this path; /docs lists what there is."))
+			return
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "method_not_allowed", "This path takes "+strings.Join(allowed, ", ")+"."))
+	}
+}

@@ -1,0 +1,89 @@
+package fn
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// Paths of the probes.
+const (
+	LivenessPath  = "/health/liveness"
+	ReadinessPath = "/health/readiness"
+)
+
+// readyTimeout bounds how long a readiness probe waits for a store.
+const readyTimeout = 2 * time.Second
+
+func (e *Env) registerHealth() {
+	ok := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte("{\"status\":\"ok\"}\n"))
+	}
+	e.Mux.HandleFunc("GET "+LivenessPath, func(w http.ResponseWriter, _ *http.Request) { ok(w) })
+	e.Mux.HandleFunc("GET "+ReadinessPath, func(w http.ResponseWriter, r *http.Request) {
+		needed := []Function{e.Function}
+		if _, together := e.Invoke.(Local); together && e.Function.Public {
+			// The gateway with all functions in its process stands for all of them.
+			needed = e.Functions
+		}
+		for _, f := range needed {
+			if err := e.Ready(r.Context(), f); err != nil {
+				problem.Write(w, err)
+				return
+			}
+		}
+		ok(w)
+	})
+}
+
+// Ready returns nil once each store that f needs has answered since the process
+// started. A store that goes away later shows in answers, not here: taking every
+// instance out of rotation would help nobody.
+func (rt *Runtime) Ready(ctx context.Context, f Function) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for _, store := range f.Stores {
+		key := string(store) + "/" + f.Domain
+		rt.mutex.Lock()
+		ready := rt.ready[key]
+		rt.mutex.Unlock()
+		if ready {
+			continue
+		}
+		if err := rt.ping(ctx, store, f.Domain); err != nil {
+			return fault.Unreachable(string(store), err)
+		}
+		rt.mutex.Lock()
+		rt.ready[key] = true
+		rt.mutex.Unlock()
+	}
+	return nil
+}
+
+func (rt *Runtime) ping(ctx context.Context, store Store, domain string) error {
+	switch store {
+	case Postgres:
+		domains := []string{domain}
+		if domain == "" {
+			domains = []string{"entitlement", "notification"}
+		}
+		for _, domain := range domains {
+			pool, err := rt.Postgres(domain)
+			if err != nil {
+				return err
+			}
+			if err := pool.Ping(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	case NATS:
+		return rt.NATS().Ready(ctx)
+	}
+	return errors.New("no such store: " + string(store))
+}

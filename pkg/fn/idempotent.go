@@ -1,0 +1,94 @@
+package fn
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// WriteHeaders is embedded in the input of an idempotent write.
+type WriteHeaders struct {
+	IdempotencyKey string `header:"Idempotency-Key" doc:"Names this request for 24 hours: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"p_456"`
+	IfMatchHeader  string `header:"If-Match" doc:"The version that must be current, as in ETag; otherwise the answer is 412." example:"\"12\""`
+
+	Key     string `json:"-" header:"-"` // parsed
+	IfMatch int64  `json:"-" header:"-"` // parsed; 0 when there is none
+}
+
+// Resolve parses the headers; huma calls it.
+func (w *WriteHeaders) Resolve(c huma.Context) []error {
+	var keys, matches []string
+	c.EachHeader(func(name, value string) {
+		switch http.CanonicalHeaderKey(name) {
+		case idempotency.Header:
+			keys = append(keys, value)
+		case "If-Match":
+			matches = append(matches, value)
+		}
+	})
+	key, err := idempotency.ParseKey(keys)
+	if err != nil {
+		return []error{problem.From(err)}
+	}
+	w.Key = key
+	if w.IfMatch, err = parseIfMatch(matches); err != nil {
+		return []error{problem.From(err)}
+	}
+	return nil
+}
+
+func parseIfMatch(values []string) (int64, error) {
+	if len(values) == 0 {
+		return 0, nil
+	}
+	text := values[0]
+	if unquoted, ok := strings.CutPrefix(text, `"`); ok {
+		text = strings.TrimSuffix(unquoted, `"`)
+	}
+	version, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || version < 1 || len(values) > 1 || text[0] == '+' || text[0] == '0' {
+		return 0, fault.New(fault.Malformed, "if_match_invalid", `If-Match must be one version in quotes, as it came in ETag, such as "12".`)
+	}
+	return version, nil
+}
+
+// Stored is the output of an idempotent write: the stored answer, byte for byte.
+type Stored struct {
+	Status      int
+	ContentType string `header:"Content-Type"`
+	ETag        string `header:"ETag" doc:"The new version, in quotes."`
+	Replayed    string `header:"Idempotent-Replayed" doc:"\"true\" when an earlier request with this key was answered."`
+	Body        []byte
+}
+
+// NewStored returns the output for a stored answer.
+func NewStored(r idempotency.Response) *Stored {
+	out := &Stored{Status: r.Status, ContentType: "application/json", Body: r.Body}
+	if r.ETag != "" {
+		out.ETag = strconv.Quote(r.ETag)
+	}
+	if r.Replayed {
+		out.Replayed = "true"
+	}
+	return out
+}
+
+// Write sends it without huma, for events.
+func (s *Stored) Write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", s.ContentType)
+	if s.ETag != "" {
+		h.Set("ETag", s.ETag)
+	}
+	if s.Replayed != "" {
+		h.Set(idempotency.ReplayedHeader, s.Replayed)
+	}
+	w.WriteHeader(s.Status)
+	_, _ = w.Write(s.Body) // the caller may be gone
+}

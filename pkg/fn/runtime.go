@@ -1,0 +1,163 @@
+package fn
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+)
+
+// Runtime is one process: its settings and the connections that its functions
+// share. Nothing connects before it is used.
+type Runtime struct {
+	Settings  settings.Settings
+	Log       *slog.Logger
+	Functions []Function // the registry
+	// Invoke reaches any function by name: the URL's host is the name.
+	Invoke http.RoundTripper
+
+	worker string
+	// life ends when the process shuts down; ticks in progress stop claiming then.
+	life    context.Context
+	endLife context.CancelFunc
+	ticks   sync.WaitGroup
+
+	mutex  sync.Mutex
+	pools  map[string]*pgxpool.Pool // by URL
+	nats   *jetstream.Client
+	wakers map[string]*waker
+	ready  map[string]bool // stores that answered once
+}
+
+// NewRuntime returns the runtime of a process that runs functions. invoke may be
+// set later, before the first request.
+func NewRuntime(s settings.Settings, log *slog.Logger, functions []Function) *Runtime {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	life, end := context.WithCancel(context.Background())
+	return &Runtime{
+		Settings: s, Log: log, Functions: functions,
+		worker: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6]),
+		life:   life, endLife: end,
+		pools: map[string]*pgxpool.Pool{}, wakers: map[string]*waker{}, ready: map[string]bool{},
+	}
+}
+
+// Missing returns an error that names the settings that f needs and does not
+// have, nil when it can run.
+func (rt *Runtime) Missing(f Function) error {
+	s := rt.Settings
+	var missing []string
+	need := func(condition bool, text string) {
+		if condition {
+			missing = append(missing, text)
+		}
+	}
+	need(slices.Contains(f.Stores, Postgres) && f.Domain != "" && s.Database(f.Domain) == "", "DATABASE_URL (postgres://…)")
+	need(slices.Contains(f.Stores, Postgres) && f.Domain == "" && s.DatabaseURL == "" && (s.EntitlementDatabaseURL == "" || s.NotificationDatabaseURL == ""), "DATABASE_URL (postgres://…)")
+	need(slices.Contains(f.Stores, NATS) && s.NATSURL == "", "NATS_URL (nats://…)")
+	need(slices.Contains(f.Stores, Redis) && s.RedisURL == "", "REDIS_URL (redis://…)")
+	need(f.Public && s.OIDCIssuer == "", "OIDC_ISSUER (the issuer of access tokens)")
+	need(f.Public && s.IdentitySigningKey == "", "IDENTITY_SIGNING_KEY (make identity-key prints one)")
+	need(!f.Public && len(f.Routes)+len(f.Events) > 0 && s.IdentityVerifyKeys == "", "IDENTITY_VERIFY_KEYS (make identity-key prints them)")
+	need(rt.Invoke == nil && s.FunctionURL == "" && f.Public, "FUNCTION_URL (where the other functions are, with {function} in it)")
+	if len(missing) == 0 {
+		return nil
+	}
+	list := missing[0]
+	for _, m := range missing[1:] {
+		list += ", " + m
+	}
+	return errors.New("function " + f.Name + " needs " + list)
+}
+
+// Env is what one function is given.
+type Env struct {
+	*Runtime
+	Function Function
+	Mux      *http.ServeMux
+	api      *api
+	verifier *auth.Verifier
+}
+
+// Log is the process's log with the function's name.
+func (e *Env) Logger() *slog.Logger { return e.Log.With("function", e.Function.Name) }
+
+// Postgres returns the pool of a domain's database. It connects on first use.
+func (rt *Runtime) Postgres(domain string) (*pgxpool.Pool, error) {
+	url := rt.Settings.Database(domain)
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if pool, ok := rt.pools[url]; ok {
+		return pool, nil
+	}
+	pool, err := postgres.Open(url, rt.Settings.PostgresPoolSize, rt.Settings.PostgresExecMode)
+	if err != nil {
+		return nil, err
+	}
+	rt.pools[url] = pool
+	return pool, nil
+}
+
+// NATS returns the process's JetStream client. It connects on first use.
+func (rt *Runtime) NATS() *jetstream.Client {
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if rt.nats == nil {
+		rt.nats = jetstream.New(rt.Settings.NATSURL, rt.worker, jetstream.Limits{
+			MaxBytes: rt.Settings.StreamMaxBytes, MaxAge: rt.Settings.StreamMaxAge, Replicas: rt.Settings.StreamReplicas,
+		})
+	}
+	return rt.nats
+}
+
+// Worker names this process in locked_by.
+func (rt *Runtime) Worker() string { return rt.worker }
+
+// Policy is the lease's, from the settings.
+func (rt *Runtime) Policy() lease.Policy {
+	s := rt.Settings
+	return lease.Policy{
+		Batch: s.LeaseBatch, Lease: s.LeaseDuration, MaxAttempts: s.LeaseMaxAttempts,
+		BackoffBase: s.LeaseBackoffBase, BackoffCap: s.LeaseBackoffCap,
+	}
+}
+
+// closeTimeout bounds how long Close waits for ticks in progress.
+const closeTimeout = 10 * time.Second
+
+// Close stops claiming, waits for what is in progress, and disconnects.
+func (rt *Runtime) Close() {
+	rt.endLife()
+	idle := make(chan struct{})
+	go func() { rt.ticks.Wait(); close(idle) }()
+	select {
+	case <-idle:
+	case <-time.After(closeTimeout):
+		rt.Log.Warn("a tick did not end in time; its leases will")
+	}
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if rt.nats != nil {
+		rt.nats.Close()
+	}
+	for _, pool := range rt.pools {
+		pool.Close()
+	}
+}

@@ -1,0 +1,44 @@
+package fn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/settings"
+)
+
+const (
+	maxHeaderBytes = 16 << 10
+	readTimeout    = 15 * time.Second
+	idleTimeout    = 2 * time.Minute
+)
+
+// Serve answers on listener until ctx ends, then takes no new requests, lets
+// running ones end within SHUTDOWN_GRACE, and returns.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s settings.Settings) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: s.ReadHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.ShutdownGrace)
+	defer cancel()
+	err := server.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.Join(errors.New("requests were still running after SHUTDOWN_GRACE"), server.Close())
+	}
+	<-served
+	return err
+}

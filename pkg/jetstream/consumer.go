@@ -1,0 +1,121 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+const (
+	ackWait       = 30 * time.Second
+	maxAckPending = 10_000
+)
+
+// Consumer is a durable pull consumer with explicit acknowledgement: a message
+// comes until it is acknowledged or terminated.
+type Consumer struct {
+	client  *Client
+	subject string
+	durable string
+
+	mutex    sync.Mutex
+	consumer jetstream.Consumer
+}
+
+// NewConsumer returns the consumer called durable on the stream of subject. It
+// is made on the broker when it is first used.
+func NewConsumer(client *Client, subject, durable string) *Consumer {
+	return &Consumer{client: client, subject: subject, durable: durable}
+}
+
+// Delivery is one message that waits for its acknowledgement.
+type Delivery struct {
+	Message   event.Message
+	Headers   map[string][]string // as they came
+	Delivered uint64              // how often this message came, from 1
+	msg       jetstream.Msg
+}
+
+// Ack says that the message is dealt with for good. Call it after the commit.
+func (d Delivery) Ack() error { return d.msg.Ack() }
+
+// Again asks for the message once more after a while.
+func (d Delivery) Again(after time.Duration) error { return d.msg.NakWithDelay(after) }
+
+// Terminate says that the message is never to come again.
+func (d Delivery) Terminate(reason string) error { return d.msg.TermWithReason(reason) }
+
+// Fetch returns up to limit messages that are there now; it does not wait for
+// more. Its error is fault.Unavailable.
+func (c *Consumer) Fetch(ctx context.Context, limit int) ([]Delivery, error) {
+	consumer, err := c.get(ctx)
+	if err != nil {
+		return nil, fault.Unreachable("The event broker", err)
+	}
+	batch, err := consumer.FetchNoWait(limit)
+	if err != nil {
+		c.forget(err)
+		return nil, fault.Unreachable("The event broker", err)
+	}
+	var deliveries []Delivery
+	for msg := range batch.Messages() {
+		delivery := Delivery{Message: fromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), msg: msg}
+		if meta, err := msg.Metadata(); err == nil {
+			delivery.Delivered = meta.NumDelivered
+		}
+		deliveries = append(deliveries, delivery)
+	}
+	if err := batch.Error(); err != nil {
+		c.forget(err)
+		if len(deliveries) == 0 {
+			return nil, fault.Unreachable("The event broker", err)
+		}
+	}
+	return deliveries, nil
+}
+
+func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
+	js, err := c.client.jetstream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.consumer != nil {
+		return c.consumer, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	c.consumer, err = js.CreateOrUpdateConsumer(ctx, StreamName(c.subject), jetstream.ConsumerConfig{
+		Durable:       c.durable,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxAckPending: maxAckPending,
+		MaxDeliver:    -1, // we decide what is poison
+	})
+	if err != nil {
+		c.consumer = nil
+		c.client.forgetStreams()
+		return nil, fmt.Errorf("consumer %s: %w", c.durable, err)
+	}
+	return c.consumer, nil
+}
+
+// forget makes the next Fetch look the consumer up anew, in case that the broker
+// lost it.
+func (c *Consumer) forget(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.consumer = nil
+	c.client.forgetStreams()
+}

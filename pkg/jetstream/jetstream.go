@@ -1,0 +1,146 @@
+// Package jetstream carries events over NATS JetStream: a publisher for the
+// relay and a durable pull consumer for those who are told. Messages are
+// CloudEvents in binary mode with lowercase headers, deduplicated by
+// Nats-Msg-Id within the stream's window and by event_id downstream.
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+)
+
+const (
+	connectTimeout  = 3 * time.Second
+	reconnectWait   = 500 * time.Millisecond
+	reconnectJitter = 250 * time.Millisecond
+	apiTimeout      = 5 * time.Second
+	duplicateWindow = 2 * time.Minute
+	maxPending      = 1024 // published and not yet acknowledged, per process
+)
+
+// Limits of the streams; the settings name them.
+type Limits struct {
+	MaxBytes int64
+	MaxAge   time.Duration
+	Replicas int
+}
+
+// Client is one connection and the streams behind it. It connects when it is
+// first needed and goes on reconnecting for ever.
+type Client struct {
+	url    string
+	name   string
+	limits Limits
+
+	mutex   sync.Mutex
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	streams bool // they exist, as far as we know
+}
+
+// New returns a client that has not connected yet; name is shown to operators.
+func New(url, name string, limits Limits) *Client {
+	return &Client{url: url, name: name, limits: limits}
+}
+
+// Ready connects when needed, makes the streams when they are missing, and
+// returns nil when JetStream answered.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.jetstream(ctx)
+	return err
+}
+
+func (c *Client) jetstream(ctx context.Context) (jetstream.JetStream, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if err := c.connect(); err != nil {
+		return nil, err
+	}
+	if !c.conn.IsConnected() {
+		return nil, fmt.Errorf("nats: %s", strings.ToLower(c.conn.Status().String()))
+	}
+	if !c.streams {
+		if err := c.ensureStreams(ctx); err != nil {
+			return nil, err
+		}
+		c.streams = true
+	}
+	return c.js, nil
+}
+
+func (c *Client) connect() error {
+	if c.conn != nil {
+		return nil
+	}
+	conn, err := nats.Connect(c.url, nats.Name(c.name),
+		nats.Timeout(connectTimeout), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		// What is written while the broker is away would be sent much later, by a
+		// worker whose lease is over.
+		nats.ReconnectBufSize(-1),
+		// A store that lost its data comes back without our streams.
+		nats.ReconnectHandler(func(*nats.Conn) { c.forgetStreams() }))
+	if err != nil {
+		return fmt.Errorf("connect to nats: %w", err)
+	}
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(apiTimeout))
+	if err != nil {
+		conn.Close()
+		return fmt.Errorf("jetstream: %w", err)
+	}
+	c.conn, c.js = conn, js
+	return nil
+}
+
+func (c *Client) forgetStreams() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.streams = false
+}
+
+func (c *Client) ensureStreams(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	for _, subject := range event.Subjects {
+		_, err := c.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name:       StreamName(subject),
+			Subjects:   []string{subject},
+			Storage:    jetstream.FileStorage,
+			Retention:  jetstream.LimitsPolicy,
+			Discard:    jetstream.DiscardNew, // a full stream refuses; it never drops
+			MaxAge:     c.limits.MaxAge,
+			MaxBytes:   c.limits.MaxBytes,
+			Replicas:   c.limits.Replicas,
+			Duplicates: duplicateWindow,
+		})
+		// One that exists with other limits is the operator's choice.
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return fmt.Errorf("stream %s: %w", StreamName(subject), err)
+		}
+	}
+	return nil
+}
+
+// StreamName is the stream of a subject: entitlement.events is in ENTITLEMENT_EVENTS.
+func StreamName(subject string) string {
+	return strings.ToUpper(strings.ReplaceAll(subject, ".", "_"))
+}
+
+// Close ends the connection. What was not acknowledged comes again.
+func (c *Client) Close() {
+	c.mutex.Lock()
+	conn := c.conn
+	c.mutex.Unlock()
+	if conn != nil {
+		conn.Close()
+	}
+}

@@ -1,0 +1,88 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+)
+
+// Publisher publishes the messages of a relay.
+type Publisher struct{ client *Client }
+
+var _ outbox.Publisher = (*Publisher)(nil)
+
+// NewPublisher returns a publisher on client.
+func NewPublisher(client *Client) *Publisher { return &Publisher{client} }
+
+// Ready is the client's.
+func (p *Publisher) Ready(ctx context.Context) error { return p.client.Ready(ctx) }
+
+// Publish sends all messages and then waits once for all acknowledgements, or
+// until ctx ends. See outbox.Publisher for what its errors mean.
+func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []error {
+	results := make([]error, len(messages))
+	js, err := p.client.jetstream(ctx)
+	if err != nil {
+		return fill(results, err)
+	}
+	futures := make([]jetstream.PubAckFuture, len(messages))
+	for i, m := range messages {
+		if ctx.Err() != nil {
+			results[i] = fmt.Errorf("%w: %v", outbox.ErrBroker, ctx.Err())
+			continue
+		}
+		// Expected stream: a subject that no stream takes must not look published.
+		futures[i], err = js.PublishMsgAsync(toMsg(m), jetstream.WithExpectStream(StreamName(m.Subject)))
+		results[i] = p.judge(err)
+	}
+	for i, future := range futures {
+		if future == nil {
+			continue
+		}
+		select {
+		case <-future.Ok():
+		case err := <-future.Err():
+			results[i] = p.judge(err)
+		case <-ctx.Done():
+			// It may be stored all the same; then it is published twice.
+			results[i] = fmt.Errorf("%w: no acknowledgement: %v", outbox.ErrBroker, ctx.Err())
+		}
+	}
+	return results
+}
+
+// Codes of JetStream's API errors.
+const (
+	codeMessageTooLarge = 10054
+)
+
+// judge says whose fault err is. Whatever is not plainly the message's fault is
+// the broker's: away, full, without a leader, or without the stream.
+func (p *Publisher) judge(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("%w: %v", outbox.ErrRefused, err)
+	case errors.As(err, &api) && api.ErrorCode == codeMessageTooLarge:
+		return fmt.Errorf("%w: %v", outbox.ErrRefused, err)
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		// The stream is gone: the next Ready makes it again.
+		p.client.forgetStreams()
+	}
+	return fmt.Errorf("%w: %v", outbox.ErrBroker, err)
+}
+
+func fill(results []error, err error) []error {
+	for i := range results {
+		results[i] = fmt.Errorf("%w: %v", outbox.ErrBroker, err)
+	}
+	return results
+}

@@ -1,0 +1,246 @@
+// Package lease lets many workers share a table of work without losing a row
+// or finishing it twice. A worker claims rows for a limited time, does the
+// work outside any transaction, and finishes, retries or gives up the rows.
+//
+// Three things make it safe. Every claim takes a fresh fencing token, and
+// nothing changes a claimed row without that token: a worker that was paused
+// for longer than its lease (a zombie) can no longer touch what somebody else
+// now holds, and is told so. The attempt is counted at the claim, so that a
+// payload that kills its worker still comes to an end. And the database's
+// clock alone decides when a lease ends; a worker stops early by its own
+// monotonic clock, which no time server can move.
+//
+// A table that is leased has these columns; migrations/ has two of them:
+//
+//	status, attempt_count, next_retry_at, finished_at, last_error,
+//	claim_token, locked_by, locked_at, lease_until
+//
+// and one partial index, (next_retry_at) WHERE finished_at IS NULL. A claim
+// changes neither column, so it is a HOT update; rows in backoff lie behind the
+// index range and finished rows are not in it, so neither slows a claim.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// ErrExhausted is the reason of a row that was claimed as often as it may be and
+// never finished: whatever worked on it was killed or cut off each time.
+var ErrExhausted = errors.New("its lease ended at the last attempt: the worker never came back")
+
+// Table names what is leased. All of it is constant text of ours: it becomes SQL.
+type Table struct {
+	Name     string // with its schema
+	ID       string // uuid primary key
+	Columns  string // extra columns that a claim returns
+	InFlight string // status while claimed: IN_FLIGHT, PROCESSING
+	Done     string // status when finished: PUBLISHED, SENT
+	// DeadLetter is an optional INSERT … SELECT … FROM dead, run in the statement
+	// that gives rows up; dead has all columns of the rows as they are afterwards.
+	DeadLetter string
+}
+
+// Statuses that every leased table shares.
+const (
+	Pending = "PENDING"
+	Failed  = "FAILED"
+)
+
+// Policy sets the limits. The zero value is not valid; see DefaultPolicy.
+type Policy struct {
+	Batch       int           // rows a claim takes at most
+	Lease       time.Duration // how long a claim holds
+	MaxAttempts int           // claims before a row is FAILED
+	BackoffBase time.Duration
+	BackoffCap  time.Duration
+}
+
+// DefaultPolicy is the one that the settings default to.
+var DefaultPolicy = Policy{Batch: 200, Lease: 30 * time.Second, MaxAttempts: 10, BackoffBase: time.Second, BackoffCap: time.Minute}
+
+// workFraction of a lease is for work; the rest is left for the statement that finishes it.
+const workFraction = 0.6
+
+// maxErrorBytes bounds last_error.
+const maxErrorBytes = 1000
+
+// Queue claims rows of one table. T is what its extra columns scan into.
+type Queue[T any] struct {
+	pool   *pgxpool.Pool
+	policy Policy
+	worker string
+	scan   func(*T) []any
+
+	claimSQL, finishSQL, retrySQL, returnSQL, extendSQL, giveUpSQL string
+}
+
+// New returns a queue over table. worker is shown in locked_by, for people;
+// scan returns pointers into a T in the order of Table.Columns.
+func New[T any](pool *pgxpool.Pool, table Table, policy Policy, worker string, scan func(*T) []any) *Queue[T] {
+	q := &Queue[T]{pool: pool, policy: policy, worker: worker, scan: scan}
+	q.claimSQL, q.finishSQL, q.retrySQL, q.returnSQL, q.extendSQL, q.giveUpSQL = statements(table)
+	return q
+}
+
+// Claimed is one row that the worker holds.
+type Claimed[T any] struct {
+	ID      uuid.UUID
+	Attempt int // this claim's number, from 1
+	// Exhausted rows used up their attempts and then lost their lease: they are
+	// only to be given up.
+	Exhausted bool
+	Row       T
+}
+
+// Claim is what one claim took. Its methods are the only way to change its rows.
+type Claim[T any] struct {
+	Rows []Claimed[T]
+	// Deadline is when work on the rows must stop, by this machine's monotonic
+	// clock: well before the lease ends.
+	Deadline time.Time
+
+	queue *Queue[T]
+	token uuid.UUID
+}
+
+// Full reports whether the claim took as many rows as it may, so that there are
+// probably more.
+func (c *Claim[T]) Full() bool { return len(c.Rows) >= c.queue.policy.Batch }
+
+// Failure is a row that could not be worked on, and why.
+type Failure struct {
+	ID     uuid.UUID
+	Reason error
+	// After, when above zero, replaces the backoff: the other side asked for it.
+	After time.Duration
+}
+
+// Claim takes up to Policy.Batch rows that are due: PENDING, or with a lease
+// that ended. It returns an empty claim when there are none.
+func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
+	token := uuid.New()
+	// The lease starts in the database, after this moment: measured from here,
+	// our deadline can only be early.
+	started := time.Now()
+	rows, err := q.pool.Query(ctx, q.claimSQL, q.policy.Batch, token, q.worker, q.policy.Lease, q.policy.MaxAttempts)
+	if err != nil {
+		return nil, postgres.Wrap("claim", err)
+	}
+	claimed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed[T], error) {
+		var c Claimed[T]
+		err := row.Scan(append([]any{&c.ID, &c.Attempt, &c.Exhausted}, q.scan(&c.Row)...)...)
+		return c, err
+	})
+	if err != nil {
+		return nil, postgres.Wrap("claim", err)
+	}
+	return &Claim[T]{
+		Rows:     claimed,
+		Deadline: started.Add(time.Duration(float64(q.policy.Lease) * workFraction)),
+		queue:    q,
+		token:    token,
+	}, nil
+}
+
+// Finish marks rows as done, in one statement. lost counts those that this
+// claim no longer holds: they are somebody else's, and were left alone.
+func (c *Claim[T]) Finish(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
+	return c.exec(ctx, "finish", c.queue.finishSQL, ids, ids, c.token)
+}
+
+// Retry puts rows back, each with its reason, to be due after its backoff:
+// min(cap, base·2^failures)·(0.5+random). Rows at their last attempt are given
+// up instead; dead counts them.
+func (c *Claim[T]) Retry(ctx context.Context, failures []Failure) (dead, lost int, err error) {
+	again, last := c.split(failures)
+	ids, reasons, after := columns(again)
+	p := c.queue.policy
+	lost, err = c.exec(ctx, "retry", c.queue.retrySQL, ids, ids, c.token, reasons, after, p.BackoffBase.Seconds(), p.BackoffCap.Seconds())
+	if err != nil {
+		return 0, lost, err
+	}
+	lostLast, err := c.GiveUp(ctx, last)
+	if err != nil {
+		return 0, lost, err
+	}
+	return len(last) - lostLast, lost + lostLast, nil
+}
+
+// split separates failures that may be tried again from those at their last attempt.
+func (c *Claim[T]) split(failures []Failure) (again, last []Failure) {
+	attempts := make(map[uuid.UUID]int, len(c.Rows))
+	for _, row := range c.Rows {
+		attempts[row.ID] = row.Attempt
+	}
+	for _, f := range failures {
+		if attempts[f.ID] >= c.queue.policy.MaxAttempts {
+			last = append(last, f)
+		} else {
+			again = append(again, f)
+		}
+	}
+	return again, last
+}
+
+// Return puts rows back without using up an attempt: what they need (a broker,
+// say) is away, which is not their fault. They are due again after a backoff.
+func (c *Claim[T]) Return(ctx context.Context, failures []Failure) (lost int, err error) {
+	ids, reasons, _ := columns(failures)
+	return c.exec(ctx, "return", c.queue.returnSQL, ids, ids, c.token, reasons, c.queue.policy.BackoffBase.Seconds())
+}
+
+// GiveUp makes rows FAILED, and writes their dead letters in the same statement.
+func (c *Claim[T]) GiveUp(ctx context.Context, failures []Failure) (lost int, err error) {
+	ids, reasons, _ := columns(failures)
+	return c.exec(ctx, "give up", c.queue.giveUpSQL, ids, ids, c.token, reasons)
+}
+
+// Extend renews the lease of rows whose work takes long, and moves Deadline.
+func (c *Claim[T]) Extend(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
+	started := time.Now()
+	lost, err = c.exec(ctx, "extend", c.queue.extendSQL, ids, ids, c.token, c.queue.policy.Lease)
+	if err == nil && lost == 0 {
+		c.Deadline = started.Add(time.Duration(float64(c.queue.policy.Lease) * workFraction))
+	}
+	return lost, err
+}
+
+func (c *Claim[T]) exec(ctx context.Context, operation, sql string, ids []uuid.UUID, args ...any) (lost int, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	var changed int
+	err = postgres.Retry(ctx, func(ctx context.Context) error {
+		return c.queue.pool.QueryRow(ctx, sql, args...).Scan(&changed)
+	})
+	if err != nil {
+		return 0, postgres.Wrap(operation, err)
+	}
+	return len(ids) - changed, nil
+}
+
+func columns(failures []Failure) (ids []uuid.UUID, reasons []string, afterSeconds []float64) {
+	for _, f := range failures {
+		ids = append(ids, f.ID)
+		reasons = append(reasons, clip(f.Reason))
+		afterSeconds = append(afterSeconds, f.After.Seconds())
+	}
+	return ids, reasons, afterSeconds
+}
+
+func clip(reason error) string {
+	text := fmt.Sprint(reason)
+	if len(text) > maxErrorBytes {
+		text = text[:maxErrorBytes]
+	}
+	return sanitize(text)
+}

@@ -1,0 +1,110 @@
+package notification
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// The order of event ids is the order of locks: two instances that got the same
+// events wait for each other instead of deadlocking.
+const acceptSQL = `
+WITH input AS (
+	SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[])
+		AS i(notification_id, event_id, user_id, event_type, payload, occurred_at, traceparent)
+), fresh AS (
+	INSERT INTO notification.processed_events (event_id)
+	SELECT DISTINCT event_id FROM input ORDER BY event_id
+	ON CONFLICT DO NOTHING
+	RETURNING event_id
+), told AS (
+	INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at, traceparent)
+	SELECT notification_id, event_id, user_id, event_type, payload::jsonb, occurred_at, traceparent
+	FROM input JOIN fresh USING (event_id)
+	ORDER BY event_id, user_id
+	ON CONFLICT ON CONSTRAINT one_per_event_and_recipient DO NOTHING
+	RETURNING 1
+)
+SELECT count(*) FROM told`
+
+// Accept turns events into PENDING notifications, one per event and recipient,
+// in one statement, and returns how many are new. Events that were accepted
+// before change nothing. An error for which Poison is true means that one of the
+// events can never be accepted.
+func (s *Store) Accept(ctx context.Context, records []event.Record) (created int, err error) {
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(a, b event.Record) int { return strings.Compare(a.ID, b.ID) })
+	var in input
+	for _, record := range records {
+		if err := in.add(record); err != nil {
+			return 0, err
+		}
+	}
+	err = postgres.Retry(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, acceptSQL, in.ids, in.events, in.users, in.types, in.payloads, in.times, in.traces).Scan(&created)
+	})
+	return created, postgres.Wrap("accept events", err)
+}
+
+// Poison reports whether err is the fault of an event itself, so that trying
+// again cannot help.
+func Poison(err error) bool {
+	return postgres.BadData(err) || isUnreadable(err)
+}
+
+// input holds the columns of a batch.
+type input struct {
+	ids, events            []uuid.UUID
+	users, types, payloads []string
+	times                  []any
+	traces                 []string
+}
+
+func (in *input) add(r event.Record) error {
+	eventID, err := uuid.Parse(r.ID)
+	if err != nil {
+		return fmt.Errorf("%w: event_id %q is not a UUID", event.ErrUnreadable, r.ID)
+	}
+	notices, err := notices(r)
+	if err != nil {
+		return err
+	}
+	for _, n := range notices {
+		in.ids = append(in.ids, id.New())
+		in.events = append(in.events, eventID)
+		in.users = append(in.users, n.userID)
+		in.types = append(in.types, r.Type)
+		in.payloads = append(in.payloads, string(n.payload))
+		in.times = append(in.times, r.OccurredAt)
+		in.traces = append(in.traces, r.Traceparent)
+	}
+	return nil
+}
+
+// notice is what one recipient is told: who, and their view of the event.
+type notice struct {
+	userID  string
+	payload []byte
+}
+
+// notices says whom an event is told, and what.
+func notices(r event.Record) ([]notice, error) {
+	var about struct {
+		UserID string `json:"user_id"`
+	}
+	if err := json.Unmarshal(r.Payload, &about); err != nil {
+		return nil, fmt.Errorf("%w: %v", event.ErrUnreadable, err)
+	}
+	if about.UserID == "" {
+		return nil, fmt.Errorf("%w: it names no recipient", event.ErrUnreadable)
+	}
+	return []notice{{about.UserID, r.Payload}}, nil
+}

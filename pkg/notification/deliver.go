@@ -1,0 +1,181 @@
+package notification
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/miniserversystem/miniserver/pkg/lease"
+)
+
+// Outgoing is a notification on its way to its recipient.
+type Outgoing struct {
+	ID          string
+	EventID     string
+	EventType   string
+	UserID      string
+	OccurredAt  time.Time
+	Traceparent string
+	Attempt     int // from 1
+	Payload     json.RawMessage
+}
+
+// Channel sends notifications. Send returns nil when the notification was
+// delivered, an error by RetryAfter or Never when the other side said so, and
+// any other error to try again after the usual backoff. It may be called again
+// for a notification that was delivered, when a crash hid that it was: receivers
+// deduplicate by ID.
+type Channel interface {
+	Send(context.Context, Outgoing) error
+}
+
+type retryAfter struct {
+	after  time.Duration
+	reason error
+}
+
+func (e *retryAfter) Error() string { return fmt.Sprintf("%v (again after %s)", e.reason, e.after) }
+func (e *retryAfter) Unwrap() error { return e.reason }
+
+// MaxRetryAfter bounds what the other side may ask for.
+const MaxRetryAfter = time.Hour
+
+// RetryAfter is the error of a receiver that asked to be tried again after d.
+func RetryAfter(d time.Duration, reason error) error {
+	return &retryAfter{min(d, MaxRetryAfter), reason}
+}
+
+type never struct{ reason error }
+
+func (e *never) Error() string { return e.reason.Error() }
+func (e *never) Unwrap() error { return e.reason }
+
+// Never is the error of a notification that cannot be delivered whatever is done.
+func Never(reason error) error { return &never{reason} }
+
+// Report counts what happened to the rows of one batch.
+type Report struct {
+	Claimed, Done, Retried, Dead, LostLease int
+	More                                    bool
+}
+
+// Deliverer sends what is due through one channel.
+type Deliverer struct {
+	queue   *lease.Queue[Outgoing]
+	channel Channel
+	log     *slog.Logger
+}
+
+// parallel sends of one batch; a slow receiver holds up only its share.
+const parallel = 16
+
+const deadLetterSQL = `
+	INSERT INTO notification.notification_dlq (notification_id, event_id, user_id, event_type, payload, error)
+	SELECT notification_id, event_id::text, user_id, event_type, payload, last_error FROM dead`
+
+// NewDeliverer returns a deliverer; worker is shown in locked_by.
+func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channel Channel, log *slog.Logger) *Deliverer {
+	queue := lease.New(pool, lease.Table{
+		Name: "notification.notifications", ID: "notification_id",
+		Columns:  "event_id::text, event_type, user_id, occurred_at, traceparent, payload",
+		InFlight: Processing, Done: Sent,
+		DeadLetter: deadLetterSQL,
+	}, policy, worker, func(o *Outgoing) []any {
+		return []any{&o.EventID, &o.EventType, &o.UserID, &o.OccurredAt, &o.Traceparent, &o.Payload}
+	})
+	return &Deliverer{queue: queue, channel: channel, log: log}
+}
+
+// finishTimeout bounds the statements after sending; it fits in what a lease
+// leaves after its deadline.
+const finishTimeout = 5 * time.Second
+
+// Step claims one batch, sends it and writes down what became of it.
+func (d *Deliverer) Step(ctx context.Context) (Report, error) {
+	claim, err := d.queue.Claim(ctx)
+	if err != nil || len(claim.Rows) == 0 {
+		return Report{}, err
+	}
+	report := Report{Claimed: len(claim.Rows), More: claim.Full()}
+
+	sending, cancel := context.WithDeadline(ctx, claim.Deadline)
+	results := d.send(sending, claim.Rows)
+	cancel()
+
+	var done []uuid.UUID
+	var retry, dead []lease.Failure
+	for i, row := range claim.Rows {
+		failure := lease.Failure{ID: row.ID, Reason: results[i]}
+		var last *never
+		var later *retryAfter
+		switch {
+		case results[i] == nil:
+			done = append(done, row.ID)
+			continue
+		case errors.As(results[i], &last), errors.Is(results[i], lease.ErrExhausted):
+			dead = append(dead, failure)
+		case errors.As(results[i], &later):
+			failure.After = later.after
+			retry = append(retry, failure)
+		default:
+			retry = append(retry, failure)
+		}
+		d.log.WarnContext(ctx, "notification not sent", "notification_id", textID(row.ID),
+			"event_id", row.Row.EventID, "attempt", row.Attempt, "error", results[i].Error())
+	}
+	return report, d.finish(context.WithoutCancel(ctx), claim, done, retry, dead, &report)
+}
+
+func (d *Deliverer) finish(ctx context.Context, claim *lease.Claim[Outgoing], done []uuid.UUID, retry, dead []lease.Failure, report *Report) error {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	lostDone, finishErr := claim.Finish(ctx, done)
+	worn, lostRetry, retryErr := claim.Retry(ctx, retry)
+	lostDead, deadErr := claim.GiveUp(ctx, dead)
+	report.Done = len(done) - lostDone
+	report.Retried = len(retry) - worn - lostRetry
+	report.Dead = len(dead) - lostDead + worn
+	report.LostLease = lostDone + lostRetry + lostDead
+	return errors.Join(finishErr, retryErr, deadErr)
+}
+
+// send returns one result a row. Rows whose turn comes after the deadline are
+// retried, not sent: their lease might end while they are on their way.
+func (d *Deliverer) send(ctx context.Context, rows []lease.Claimed[Outgoing]) []error {
+	results := make([]error, len(rows))
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for i, row := range rows {
+		if row.Exhausted {
+			results[i] = lease.ErrExhausted
+			continue
+		}
+		outgoing := row.Row
+		outgoing.ID, outgoing.Attempt = textID(row.ID), row.Attempt
+		group.Go(func() error {
+			results[i] = d.sendOne(ctx, outgoing)
+			return nil
+		})
+	}
+	_ = group.Wait() // the functions above return nil
+	return results
+}
+
+func (d *Deliverer) sendOne(ctx context.Context, o Outgoing) (err error) {
+	if ctx.Err() != nil {
+		return fmt.Errorf("no time left in this lease: %w", ctx.Err())
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("sending panicked: %v", r)
+		}
+	}()
+	return d.channel.Send(ctx, o)
+}

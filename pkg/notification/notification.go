@@ -1,0 +1,54 @@
+// Package notification tells people what happened, once per event and
+// recipient. Accepting an event and remembering that it was accepted is one
+// statement, so a message may come any number of times; sending happens later,
+// under a lease, with retries, and ends SENT or FAILED with a dead letter.
+package notification
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+)
+
+// Statuses of a notification; see docs/architecture.md for the diagram.
+const (
+	Pending    = lease.Pending
+	Processing = "PROCESSING"
+	Sent       = "SENT"
+	Failed     = lease.Failed
+)
+
+// Notification is what one recipient is told of one event.
+type Notification struct {
+	ID           string          `json:"notification_id" doc:"Stable: receivers deduplicate by it." example:"n_01h455vb4pex5vsknk084sn02q"`
+	EventID      string          `json:"event_id" format:"uuid" doc:"The event that it tells of."`
+	EventType    string          `json:"event_type" doc:"What happened." example:"EntitlementGranted"`
+	Status       string          `json:"status" enum:"PENDING,PROCESSING,SENT,FAILED" doc:"Where it is on its way."`
+	AttemptCount int             `json:"attempt_count" doc:"How often sending was begun."`
+	CreatedAt    time.Time       `json:"created_at" doc:"When the event was accepted."`
+	SentAt       *time.Time      `json:"sent_at" doc:"When it was sent; null until then."`
+	ReadAt       *time.Time      `json:"read_at" doc:"When the recipient read it; null until then."`
+	Payload      json.RawMessage `json:"payload" doc:"The event's fields."`
+}
+
+// ErrCursor is the answer to a cursor that no list made.
+var ErrCursor = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
+
+// MaxPage is the most that a list returns at once.
+const MaxPage = 100
+
+// Store reads and writes notifications.
+type Store struct {
+	pool *pgxpool.Pool
+}
+
+// NewStore returns a store on pool.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+func textID(u uuid.UUID) string { return id.Text(id.Notification, u) }

@@ -1,0 +1,177 @@
+// Package outbox carries events out of a database without losing or inventing
+// one (the transactional outbox pattern): a domain inserts its event in the
+// transaction that changes its state, and a relay publishes committed rows
+// afterwards, under a lease. A crash between publishing and finishing publishes
+// twice; consumers deduplicate by the event's id.
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+)
+
+// Statuses of an outbox row. See docs/architecture.md for the diagram.
+const (
+	Pending   = lease.Pending
+	InFlight  = "IN_FLIGHT"
+	Published = "PUBLISHED"
+	Failed    = lease.Failed
+)
+
+// Errors by which a Publisher says whose fault a failure is.
+var (
+	// ErrBroker: the broker is away or full. The event is returned without
+	// using up an attempt.
+	ErrBroker = errors.New("the broker cannot take events now")
+	// ErrRefused: the broker will never take this event. It becomes FAILED.
+	ErrRefused = errors.New("the broker refuses this event")
+)
+
+// Publisher hands events to a broker.
+type Publisher interface {
+	// Ready returns nil when the broker is connected. The relay asks before it claims.
+	Ready(context.Context) error
+	// Publish waits until the broker has acknowledged every message or ctx ends.
+	// It returns one error a message, nil where it is stored; an error that wraps
+	// neither ErrBroker nor ErrRefused is retried and counts as an attempt.
+	Publish(context.Context, []event.Message) []error
+}
+
+// Report counts what happened to the rows of one batch.
+type Report struct {
+	Claimed, Done, Retried, Dead, LostLease int
+	More                                    bool // the batch was full
+}
+
+// Relay publishes the rows of one outbox table.
+type Relay struct {
+	queue     *lease.Queue[event.Record]
+	publisher Publisher
+	published func()
+	log       *slog.Logger
+}
+
+// NewRelay returns a relay of the given table (which has the columns of
+// entitlement.outbox_events). published is called as soon as events are with the
+// broker, before their rows are finished; it must not block.
+func NewRelay(pool *pgxpool.Pool, table string, policy lease.Policy, worker string, publisher Publisher, published func(), log *slog.Logger) *Relay {
+	queue := lease.New(pool, lease.Table{
+		Name: table, ID: "event_id",
+		Columns:  "event_type, aggregate_key, occurred_at, traceparent, payload",
+		InFlight: InFlight, Done: Published,
+	}, policy, worker, func(r *event.Record) []any {
+		return []any{&r.Type, &r.Key, &r.OccurredAt, &r.Traceparent, &r.Payload}
+	})
+	return &Relay{queue: queue, publisher: publisher, published: published, log: log}
+}
+
+// finishTimeout bounds the statements after publishing; it fits in what a lease
+// leaves after its deadline.
+const finishTimeout = 5 * time.Second
+
+// Step claims one batch, publishes it and finishes it. While the broker is away
+// it claims nothing and returns a fault.Unavailable.
+func (r *Relay) Step(ctx context.Context) (Report, error) {
+	if err := r.publisher.Ready(ctx); err != nil {
+		return Report{}, fault.Unreachable("The event broker", err)
+	}
+	claim, err := r.queue.Claim(ctx)
+	if err != nil || len(claim.Rows) == 0 {
+		return Report{}, err
+	}
+	report := Report{Claimed: len(claim.Rows), More: claim.Full()}
+
+	batch := encode(claim)
+	publishing, cancel := context.WithDeadline(ctx, claim.Deadline)
+	batch.sort(r.publisher.Publish(publishing, batch.messages))
+	cancel()
+	if len(batch.done) > 0 {
+		r.published()
+	}
+	return report, r.finish(context.WithoutCancel(ctx), claim, batch, &report)
+}
+
+// finish writes what happened. It goes on when the tick's time is up: the work
+// is done, and only its bookkeeping is left.
+func (r *Relay) finish(ctx context.Context, claim *lease.Claim[event.Record], b *batch, report *Report) error {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	lost, finishErr := claim.Finish(ctx, b.done)
+	report.Done, report.LostLease = len(b.done)-lost, lost
+
+	dead, lost, retryErr := claim.Retry(ctx, b.retry)
+	report.Retried, report.Dead, report.LostLease = len(b.retry)-dead-lost, dead, report.LostLease+lost
+
+	lost, returnErr := claim.Return(ctx, b.returned)
+	report.Retried, report.LostLease = report.Retried+len(b.returned)-lost, report.LostLease+lost
+
+	lost, deadErr := claim.GiveUp(ctx, b.dead)
+	report.Dead, report.LostLease = report.Dead+len(b.dead)-lost, report.LostLease+lost
+
+	for _, f := range append(b.dead, b.retry...) {
+		r.log.WarnContext(ctx, "event not published", "event_id", f.ID, "error", f.Reason.Error())
+	}
+	if len(b.returned) > 0 {
+		r.log.WarnContext(ctx, "broker away, events returned", "count", len(b.returned), "error", b.returned[0].Reason.Error())
+		// Going on would only claim what cannot be published.
+		report.More = false
+	}
+	return errors.Join(finishErr, retryErr, returnErr, deadErr)
+}
+
+// batch sorts the rows of a claim by what happens to them.
+type batch struct {
+	ids                   []uuid.UUID // of messages, same order
+	messages              []event.Message
+	done                  []uuid.UUID
+	retry, returned, dead []lease.Failure
+}
+
+func encode(claim *lease.Claim[event.Record]) *batch {
+	b := &batch{}
+	for _, row := range claim.Rows {
+		if row.Exhausted {
+			b.dead = append(b.dead, lease.Failure{ID: row.ID, Reason: lease.ErrExhausted})
+			continue
+		}
+		record := row.Row
+		record.ID = row.ID.String()
+		message, err := event.Encode(record)
+		if err != nil {
+			b.dead = append(b.dead, lease.Failure{ID: row.ID, Reason: err})
+			continue
+		}
+		b.ids = append(b.ids, row.ID)
+		b.messages = append(b.messages, message)
+	}
+	return b
+}
+
+func (b *batch) sort(results []error) {
+	if len(results) != len(b.ids) {
+		panic(fmt.Sprintf("outbox: publisher answered %d of %d messages", len(results), len(b.ids)))
+	}
+	for i, id := range b.ids {
+		failure := lease.Failure{ID: id, Reason: results[i]}
+		switch {
+		case results[i] == nil:
+			b.done = append(b.done, id)
+		case errors.Is(results[i], ErrBroker):
+			b.returned = append(b.returned, failure)
+		case errors.Is(results[i], ErrRefused):
+			b.dead = append(b.dead, failure)
+		default:
+			b.retry = append(b.retry, failure)
+		}
+	}
+}

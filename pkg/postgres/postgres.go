@@ -1,0 +1,148 @@
+// Package postgres opens connection pools and knows which errors of Postgres
+// mean that it is away (so the caller may simply try again), which mean that
+// two transactions met, and which mean that the data itself is at fault.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+const (
+	connectTimeout    = 3 * time.Second
+	statementTimeout  = 10 * time.Second
+	maxConnIdle       = 5 * time.Minute
+	healthCheckPeriod = 15 * time.Second
+)
+
+var execModes = map[string]pgx.QueryExecMode{
+	"cache_statement": pgx.QueryExecModeCacheStatement,
+	"cache_describe":  pgx.QueryExecModeCacheDescribe,
+	"describe_exec":   pgx.QueryExecModeDescribeExec,
+	"exec":            pgx.QueryExecModeExec,
+	"simple_protocol": pgx.QueryExecModeSimpleProtocol,
+}
+
+// Open returns a pool of at most size connections. It does not connect: a pool
+// is ready when its first query answers. execMode is one of pgx's, by its name
+// in POSTGRES_EXEC_MODE.
+func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// pgx blots out the password, but a URL in a log helps nobody else either.
+		return nil, errors.New("the database URL cannot be read; it should look like postgres://user:password@host:5432/name")
+	}
+	mode, ok := execModes[execMode]
+	if !ok {
+		return nil, fmt.Errorf("POSTGRES_EXEC_MODE %q is unknown; use cache_statement, or exec behind an old pooler", execMode)
+	}
+	config.ConnConfig.DefaultQueryExecMode = mode
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.MaxConns = size
+	config.MinConns = 0
+	config.MaxConnIdleTime = maxConnIdle
+	config.HealthCheckPeriod = healthCheckPeriod
+	// Poolers refuse unknown start-up parameters, so the limit is set by a
+	// statement, and only where the server keeps a session for us.
+	if mode == pgx.QueryExecModeCacheStatement {
+		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
+		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	return pool, nil
+}
+
+// Code returns the SQLSTATE of err, or "".
+func Code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// SQLSTATE values that the stores act on.
+const (
+	UniqueViolation = "23505"
+)
+
+// Conflicted reports whether err is a deadlock or a serialization failure: the
+// same transaction may be tried again at once.
+func Conflicted(err error) bool {
+	code := Code(err)
+	return code == "40001" || code == "40P01"
+}
+
+// BadData reports whether the statement failed because of the values it was
+// given (classes 22 and 23): trying again cannot help.
+func BadData(err error) bool {
+	code := Code(err)
+	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23")
+}
+
+// Unavailable reports whether err means that Postgres could not be reached, is
+// starting, stopping, out of connections, or read-only after a failover.
+func Unavailable(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch code := Code(err); {
+	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"), code == "25006":
+		return true
+	case code == "57014": // statement timeout: too slow is away, for now
+		return true
+	case code != "":
+		return false
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.Timeout(err) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "unexpected EOF") || strings.Contains(err.Error(), "conn closed") ||
+		strings.Contains(err.Error(), "closed pool")
+}
+
+// Wrap gives err the operation's name, and turns an unreachable server into a
+// fault that the caller can act on. It returns nil for nil.
+func Wrap(operation string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case Unavailable(err):
+		return fault.Unreachable("The database", fmt.Errorf("%s: %w", operation, err))
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}
+
+// maxTries bounds Retry; a third meeting of the same transactions is a design fault.
+const maxTries = 5
+
+// Retry runs do again while it fails with a deadlock or a serialization
+// failure, at most five times. It is the one place where transactions retry.
+func Retry(ctx context.Context, do func(context.Context) error) error {
+	var err error
+	for try := range maxTries {
+		if err = do(ctx); err == nil || !Conflicted(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Duration(1+try*try) * time.Millisecond):
+		}
+	}
+	return err
+}

@@ -1,0 +1,37 @@
+package settings
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+)
+
+// Markdown renders all settings as docs/configuration.md.
+func Markdown() []byte {
+	var out bytes.Buffer
+	out.WriteString(`# Configuration
+
+Everything is set by environment variables, read once at the start. A value that
+cannot be used ends the process with one line that names it. Durations are
+written as in Go: ` + "`30s`, `5m`, `24h`" + `.
+
+This page is generated from pkg/settings; change it there.
+
+| variable | default | meaning |
+|---|---|---|
+`)
+	fields := reflect.TypeFor[Settings]()
+	for i := range fields.NumField() {
+		tag := fields.Field(i).Tag
+		value := tag.Get("envDefault")
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		meaning := tag.Get("doc")
+		if tag.Get("secret") == "true" {
+			meaning += " **Secret.**"
+		}
+		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", tag.Get("env"), value, meaning)
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,119 @@
+// Package settings reads everything that can be configured from the
+// environment, once, into one struct. Each field carries its name, default and
+// meaning; docs/configuration.md is generated from the same tags.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// Settings is the whole configuration. Durations are written as in Go: 30s, 5m, 24h.
+type Settings struct {
+	Function string `env:"FUNCTION" doc:"Which function this process is. Unset: the gateway with every function behind it in one process, and their schedule."`
+	Port     int    `env:"PORT" envDefault:"8080" doc:"Port to listen on."`
+	LogLevel string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
+
+	DatabaseURL             string `env:"DATABASE_URL" doc:"Postgres 15 or later, as a URL."`
+	EntitlementDatabaseURL  string `env:"ENTITLEMENT_DATABASE_URL" doc:"Database of the entitlement schema; falls back to DATABASE_URL."`
+	NotificationDatabaseURL string `env:"NOTIFICATION_DATABASE_URL" doc:"Database of the notification schema; falls back to DATABASE_URL."`
+	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where infra/migrate connects to, when the other URLs lead to a transaction pooler."`
+	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" doc:"Connections a process opens to each database at most."`
+	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer before 1.21 in transaction mode: exec."`
+	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
+	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
+
+	PublicURL            string        `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
+	OIDCIssuer           string        `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
+	OIDCAudience         string        `env:"OIDC_AUDIENCE" envDefault:"miniserver" doc:"Audience that an access token must name."`
+	FunctionURL          string        `env:"FUNCTION_URL" doc:"How the gateway and wakes reach a function in another process: a URL with {function} in it, such as http://{function}.default.svc.cluster.local."`
+	IdentitySigningKey   string        `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
+	IdentityVerifyKeys   string        `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
+	ReadHeaderTimeout    time.Duration `env:"READ_HEADER_TIMEOUT" envDefault:"5s" doc:"How long a client may take to send its headers."`
+	ShutdownGrace        time.Duration `env:"SHUTDOWN_GRACE" envDefault:"10s" doc:"How long running requests may take after SIGTERM."`
+	DebugEndpoints       bool          `env:"DEBUG_ENDPOINTS" envDefault:"false" doc:"Whether /debug/notification/inbox/{user_id} exists (operators only)."`
+	Schedule             string        `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside does."`
+	Wakes                bool          `env:"WAKES" envDefault:"true" doc:"Whether a commit nudges the next function at once. Off: it runs at its next tick."`
+	TickBudget           time.Duration `env:"TICK_BUDGET" envDefault:"20s" doc:"How long one tick may drain before it answers that there is more."`
+	TickLinger           time.Duration `env:"TICK_LINGER" envDefault:"0s" doc:"How long a tick goes on polling after it found nothing. 0s where ticks come every second; 55s where cron is by the minute."`
+	TickPoll             time.Duration `env:"TICK_POLL" envDefault:"200ms" doc:"How often a lingering tick polls."`
+	LeaseDuration        time.Duration `env:"LEASE_DURATION" envDefault:"30s" doc:"How long a worker may hold a claimed row."`
+	LeaseBatch           int           `env:"LEASE_BATCH" envDefault:"200" doc:"Rows a claim takes at most: 1 to 500."`
+	LeaseMaxAttempts     int           `env:"LEASE_MAX_ATTEMPTS" envDefault:"10" doc:"Claims a row gets before it is FAILED."`
+	LeaseBackoffBase     time.Duration `env:"LEASE_BACKOFF_BASE" envDefault:"1s" doc:"Backoff after the first failure; it doubles, times 0.5 to 1.5."`
+	LeaseBackoffCap      time.Duration `env:"LEASE_BACKOFF_CAP" envDefault:"60s" doc:"Longest backoff, before the factor of 0.5 to 1.5."`
+	StreamMaxBytes       int64         `env:"STREAM_MAX_BYTES" envDefault:"1073741824" doc:"Bytes a JetStream stream may hold; a full stream refuses, it does not drop."`
+	StreamMaxAge         time.Duration `env:"STREAM_MAX_AGE" envDefault:"168h" doc:"How long a JetStream stream keeps an event."`
+	StreamReplicas       int           `env:"STREAM_REPLICAS" envDefault:"1" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
+	NotificationChannel  string        `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
+	WebhookURLs          []string      `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
+	WebhookSecrets       []string      `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
+	WebhookAllowPrivate  bool          `env:"WEBHOOK_ALLOW_PRIVATE" envDefault:"false" doc:"Whether webhooks may go to loopback, private and link-local addresses, and over plain http."`
+	WebhookTimeout       time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"5s" doc:"How long one webhook call may take; below half of LEASE_DURATION."`
+	IdempotencyRetention time.Duration `env:"IDEMPOTENCY_RETENTION" envDefault:"24h" doc:"How long an Idempotency-Key is remembered."`
+	OutboxRetention      time.Duration `env:"OUTBOX_RETENTION" envDefault:"168h" doc:"How long PUBLISHED outbox rows are kept. FAILED ones stay."`
+	ProcessedRetention   time.Duration `env:"PROCESSED_RETENTION" envDefault:"720h" doc:"How long processed event ids are kept; longer than STREAM_MAX_AGE by a day at least."`
+	SentRetention        time.Duration `env:"SENT_RETENTION" envDefault:"720h" doc:"How long SENT notifications are kept. FAILED ones and dead letters stay."`
+	AuditRetentionMonths int           `env:"AUDIT_RETENTION_MONTHS" envDefault:"13" doc:"Months of audit kept; older partitions are dropped."`
+}
+
+// Load reads the environment. The error is one line that names what is wrong.
+func Load() (Settings, error) { return LoadFrom(nil) }
+
+// LoadFrom reads from environment instead of the process's, when it is not nil.
+func LoadFrom(environment map[string]string) (Settings, error) {
+	var s Settings
+	if err := env.ParseWithOptions(&s, env.Options{Environment: environment}); err != nil {
+		return s, fmt.Errorf("settings: %s", firstLine(err))
+	}
+	return s, s.check()
+}
+
+// MaxLeaseBatch bounds LEASE_BATCH; beyond it one finish locks rows for too long.
+const MaxLeaseBatch = 500
+
+func (s Settings) check() error {
+	var bad []string
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	want(s.Port > 0 && s.Port < 1<<16, "PORT must be 1 to 65535, is %d", s.Port)
+	want(s.LeaseBatch >= 1 && s.LeaseBatch <= MaxLeaseBatch, "LEASE_BATCH must be 1 to %d, is %d", MaxLeaseBatch, s.LeaseBatch)
+	want(s.LeaseMaxAttempts >= 1, "LEASE_MAX_ATTEMPTS must be at least 1, is %d", s.LeaseMaxAttempts)
+	want(s.LeaseDuration >= time.Second, "LEASE_DURATION must be at least 1s, is %s", s.LeaseDuration)
+	want(s.PostgresPoolSize >= 1, "POSTGRES_POOL_SIZE must be at least 1, is %d", s.PostgresPoolSize)
+	want(s.NotificationChannel == "log" || s.NotificationChannel == "webhook", "NOTIFICATION_CHANNEL must be log or webhook, is %q", s.NotificationChannel)
+	want(s.NotificationChannel != "webhook" || len(s.WebhookURLs) > 0 && len(s.WebhookSecrets) > 0, "NOTIFICATION_CHANNEL=webhook needs WEBHOOK_URLS and WEBHOOK_SECRETS")
+	want(s.WebhookTimeout > 0 && s.WebhookTimeout*2 < s.LeaseDuration, "WEBHOOK_TIMEOUT must be below half of LEASE_DURATION, is %s of %s", s.WebhookTimeout, s.LeaseDuration)
+	want(s.Schedule == "auto" || s.Schedule == "off", "SCHEDULE must be auto or off, is %q", s.Schedule)
+	want(s.ProcessedRetention >= s.StreamMaxAge+24*time.Hour, "PROCESSED_RETENTION must exceed STREAM_MAX_AGE by 24h, is %s of %s", s.ProcessedRetention, s.StreamMaxAge)
+	want(s.AuditRetentionMonths >= 1, "AUDIT_RETENTION_MONTHS must be at least 1, is %d", s.AuditRetentionMonths)
+	want(s.FunctionURL == "" || strings.Contains(s.FunctionURL, "{function}"), "FUNCTION_URL must contain {function}, is %q", s.FunctionURL)
+	if len(bad) > 0 {
+		return errors.New("settings: " + strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// Database returns the URL of a domain's database.
+func (s Settings) Database(domain string) string {
+	own := map[string]string{
+		"entitlement":  s.EntitlementDatabaseURL,
+		"notification": s.NotificationDatabaseURL,
+	}[domain]
+	if own != "" {
+		return own
+	}
+	return s.DatabaseURL
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.TrimPrefix(line, "env: ")
+}

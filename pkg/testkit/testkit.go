@@ -1,0 +1,237 @@
+// Package testkit gives tests real servers: a database of their own cloned from a
+// migrated template, and a NATS with JetStream of their own. The Postgres server
+// is shared by all test processes of a run; the last one stops it.
+package testkit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+)
+
+const (
+	startTimeout = 3 * time.Minute // the first run may have to download Postgres
+	sqlTimeout   = 60 * time.Second
+)
+
+// server is this process's share of the Postgres server.
+var server struct {
+	once     sync.Once
+	postgres *devserver.Postgres
+	redis    *devserver.Redis
+	template string
+	err      error
+}
+
+// Main runs a package's tests and then lets go of the servers:
+//
+//	func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func Main(m *testing.M) int {
+	code := m.Run()
+	stops := []func() error{}
+	if server.postgres != nil {
+		stops = append(stops, server.postgres.Stop)
+	}
+	if server.redis != nil {
+		stops = append(stops, server.redis.Stop)
+	}
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "testkit:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+func start() {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	root, err := Root()
+	if err != nil {
+		server.err = err
+		return
+	}
+	dir := filepath.Join(root, ".local")
+	binaries, err := devserver.Ensure(ctx, filepath.Join(dir, "deps"), os.Stderr)
+	if err != nil {
+		server.err = err
+		return
+	}
+	if server.postgres, err = devserver.StartPostgres(ctx, devserver.PostgresOptions{
+		Dir: filepath.Join(dir, "test", "postgres"), Binaries: binaries,
+	}); err != nil {
+		server.err = err
+		return
+	}
+	if server.redis, err = devserver.StartRedis(ctx, devserver.RedisOptions{
+		Dir: filepath.Join(dir, "test", "redis"), Binaries: binaries,
+	}); err != nil {
+		server.err = err
+		return
+	}
+	server.template, server.err = ensureTemplate(ctx)
+}
+
+// Root is the repository's, found by go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("testkit: no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}
+
+// Database returns the URL of a migrated database that only this test uses. It
+// is dropped when the test ends.
+func Database(t testing.TB) string {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	name := "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	admin(t, "CREATE DATABASE "+name+" TEMPLATE "+server.template)
+	t.Cleanup(func() { admin(t, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
+	return withDatabase(server.postgres.URL(), name)
+}
+
+// Pool returns a pool on a database of this test's own.
+func Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return Connect(t, Database(t))
+}
+
+// Connect returns a pool on url that is closed when the test ends.
+func Connect(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Redis returns the URL of the shared Redis. Tests use key names of their own.
+func Redis(t testing.TB) string {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	return server.redis.URL()
+}
+
+// NATS starts a NATS with JetStream for this test and returns it; it is stopped
+// when the test ends.
+func NATS(t testing.TB) *devserver.NATS {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	nats, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := nats.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return nats
+}
+
+func admin(t testing.TB, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server.postgres.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ensureTemplate makes the migrated database that tests clone, once for each
+// state of the migrations.
+func ensureTemplate(ctx context.Context) (string, error) {
+	sum := sha256.New()
+	err := fs.WalkDir(migrations.Files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(migrations.Files, path)
+		fmt.Fprintln(sum, path)
+		sum.Write(content)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	name := "template_" + hex.EncodeToString(sum.Sum(nil))[:16]
+
+	conn, err := pgx.Connect(ctx, server.postgres.URL())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	const lock = 7436201 // any number, the same in every test process
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", lock); err != nil {
+		return "", err
+	}
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists); err != nil || exists {
+		return name, err
+	}
+	// Under another name until it is whole, in case that this process is killed.
+	if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS making_template WITH (FORCE)"); err != nil {
+		return "", err
+	}
+	if _, err := conn.Exec(ctx, "CREATE DATABASE making_template"); err != nil {
+		return "", err
+	}
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(ctx, withDatabase(server.postgres.URL(), "making_template"), domain); err != nil {
+			return "", err
+		}
+	}
+	_, err = conn.Exec(ctx, "ALTER DATABASE making_template RENAME TO "+name)
+	return name, err
+}
+
+func withDatabase(server, name string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	u.Path = "/" + name
+	return u.String()
+}

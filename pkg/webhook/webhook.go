@@ -1,0 +1,165 @@
+// Package webhook sends notifications as Standard Webhooks
+// (standardwebhooks.com): a JSON body, signed, with an id that stays the same
+// however often it is sent. Endpoints come from the operator's settings only.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/miniserversystem/miniserver/pkg/notification"
+)
+
+// Options of a channel.
+type Options struct {
+	URLs    []string // all get every notification
+	Secrets []string // whsec_…; every one signs, so that receivers can change over
+	// AllowPrivate permits plain http and addresses that are not public.
+	AllowPrivate bool
+	Timeout      time.Duration // of one call
+}
+
+// Channel is a notification.Channel.
+type Channel struct {
+	client  *http.Client
+	urls    []string
+	signers []*standardwebhooks.Webhook
+}
+
+var _ notification.Channel = (*Channel)(nil)
+
+// New returns a channel, or an error that says which option is wrong.
+func New(o Options) (*Channel, error) {
+	c := &Channel{client: newClient(o.AllowPrivate, o.Timeout), urls: o.URLs}
+	for _, raw := range o.URLs {
+		u, err := url.Parse(raw)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
+			return nil, errors.New("WEBHOOK_URLS: an entry is not an https URL without user information")
+		}
+		if u.Scheme == "http" && !o.AllowPrivate {
+			return nil, errors.New("WEBHOOK_URLS: plain http is only for tests; use https, or set WEBHOOK_ALLOW_PRIVATE=true")
+		}
+	}
+	for i, secret := range o.Secrets {
+		signer, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			return nil, fmt.Errorf("WEBHOOK_SECRETS: entry %d is not a secret; it should be whsec_ and base64 of 24 to 64 random bytes", i+1)
+		}
+		c.signers = append(c.signers, signer)
+	}
+	if len(c.urls) == 0 || len(c.signers) == 0 {
+		return nil, errors.New("a webhook channel needs WEBHOOK_URLS and WEBHOOK_SECRETS")
+	}
+	return c, nil
+}
+
+// body is what a receiver gets.
+type body struct {
+	Type      string `json:"type"`
+	Timestamp string `json:"timestamp"` // when it happened
+	Data      data   `json:"data"`
+}
+
+type data struct {
+	NotificationID string          `json:"notification_id"`
+	EventID        string          `json:"event_id"`
+	UserID         string          `json:"user_id"`
+	Payload        json.RawMessage `json:"payload"`
+}
+
+// Send posts the notification to every endpoint and returns nil when all of
+// them answered 2xx. A failure at one repeats the notification at all: receivers
+// deduplicate by the webhook-id header, which is the notification's id.
+func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
+	payload, err := json.Marshal(body{
+		Type: o.EventType, Timestamp: o.OccurredAt.UTC().Format(time.RFC3339Nano),
+		Data: data{o.ID, o.EventID, o.UserID, o.Payload},
+	})
+	if err != nil {
+		return notification.Never(err)
+	}
+	now := time.Now()
+	signature, err := c.sign(o.ID, now, payload)
+	if err != nil {
+		return notification.Never(err)
+	}
+	for i, target := range c.urls {
+		if err := c.post(ctx, target, o, now, signature, payload); err != nil {
+			// The URL may hold a token: logs name the endpoint by its place.
+			return fmt.Errorf("endpoint %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (c *Channel) sign(id string, at time.Time, payload []byte) (string, error) {
+	var signatures []string
+	for _, signer := range c.signers {
+		signature, err := signer.Sign(id, at, payload)
+		if err != nil {
+			return "", err
+		}
+		signatures = append(signatures, signature)
+	}
+	return strings.Join(signatures, " "), nil
+}
+
+// maxAnswerBytes of a receiver's answer are read, so that the connection can be reused.
+const maxAnswerBytes = 4 << 10
+
+func (c *Channel) post(ctx context.Context, target string, o notification.Outgoing, at time.Time, signature string, payload []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(payload))
+	if err != nil {
+		return notification.Never(errors.New("the URL cannot be used"))
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "miniserver-webhook")
+	request.Header.Set(standardwebhooks.HeaderWebhookID, o.ID)
+	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
+	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	if o.Traceparent != "" {
+		request.Header.Set("Traceparent", o.Traceparent)
+	}
+	response, err := c.client.Do(request)
+	if err != nil {
+		return withoutURL(err)
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, maxAnswerBytes)
+	return judge(response)
+}
+
+// judge follows the Standard Webhooks specification: 2xx is delivered, 410 means
+// that the receiver wants no more, everything else is tried again.
+func judge(response *http.Response) error {
+	reason := fmt.Errorf("answered %d", response.StatusCode)
+	switch {
+	case response.StatusCode >= 200 && response.StatusCode < 300:
+		return nil
+	case response.StatusCode == http.StatusGone:
+		return notification.Never(reason)
+	}
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		return notification.RetryAfter(time.Duration(min(seconds, int(notification.MaxRetryAfter/time.Second)))*time.Second, reason)
+	}
+	return reason
+}
+
+func withoutURL(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
+}
