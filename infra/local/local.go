@@ -34,7 +34,13 @@ type Local struct {
 	Out io.Writer // where the first screen goes
 
 	environment map[string]string // what the functions are given
+	own         []string          // which of them name what was started here
 	stops       []func() error    // in the order of starting
+}
+
+func (l *Local) provide(variable, value string) {
+	l.environment[variable] = value
+	l.own = append(l.own, variable)
 }
 
 // Run starts everything, says where to look, waits until ctx ends, and stops
@@ -51,6 +57,9 @@ func (l *Local) Run(ctx context.Context) (err error) {
 	defer unlock()
 	defer func() { err = errors.Join(err, l.stop()) }()
 
+	if err := l.forgetOwn(); err != nil {
+		return err
+	}
 	l.environment = map[string]string{"DEBUG_ENDPOINTS": "true"}
 	if err := l.startServers(ctx); err != nil {
 		return err
@@ -59,7 +68,7 @@ func (l *Local) Run(ctx context.Context) (err error) {
 }
 
 func (l *Local) serve(ctx context.Context, started time.Time) error {
-	listener, err := listen(l.environment["PORT"], gatewayPort)
+	listener, err := listen(os.Getenv("PORT"), gatewayPort)
 	if err != nil {
 		return err
 	}
@@ -68,7 +77,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		return errors.Join(err, listener.Close())
 	}
 	if os.Getenv("GATEWAY_URL") == "" {
-		l.environment["GATEWAY_URL"] = gatewayURL
+		l.provide("GATEWAY_URL", gatewayURL)
 	}
 	for name, value := range l.environment {
 		if err := os.Setenv(name, value); err != nil {
@@ -119,7 +128,7 @@ func (l *Local) startServers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.environment[variable] = url
+		l.provide(variable, url)
 		l.stops = append(l.stops, stop)
 		return nil
 	}
@@ -164,19 +173,13 @@ func (l *Local) startIssuer(ctx context.Context, gatewayURL string) error {
 	if err != nil {
 		return err
 	}
-	l.environment["OIDC_ISSUER"] = server.URL()
+	l.provide("OIDC_ISSUER", server.URL())
 	l.stops = append(l.stops, server.Stop)
 	return nil
 }
 
-// listen on loopback: on PORT when it is set, otherwise on preferred or a free port.
+// listen on loopback: on port when it is given, otherwise on preferred or a free one.
 func listen(port string, preferred int) (net.Listener, error) {
-	if port == "" {
-		port = os.Getenv("PORT")
-		if preferred != gatewayPort {
-			port = ""
-		}
-	}
 	if port != "" {
 		return net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	}

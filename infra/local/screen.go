@@ -1,33 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
-	"os"
-	"path/filepath"
 	"text/template"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
-
-// writeEnv writes where everything is, for psql, redis-cli, nats and curl:
-// set -a; . .local/env
-func (l *Local) writeEnv(s settings.Settings) error {
-	var out bytes.Buffer
-	for _, line := range [][2]string{
-		{"DATABASE_URL", s.DatabaseURL}, {"REDIS_URL", s.RedisURL}, {"NATS_URL", s.NATSURL},
-		{"GATEWAY_URL", s.PublicURL}, {"OIDC_ISSUER", s.OIDCIssuer},
-	} {
-		fmt.Fprintf(&out, "%s=%s\n", line[0], line[1])
-	}
-	path := filepath.Join(l.Dir, "env")
-	// It holds passwords. A temporary file, so that nobody reads half of it.
-	if err := os.WriteFile(path+".new", out.Bytes(), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
-}
 
 var screen = template.Must(template.New("screen").Parse(`
 MiniServerSystem is ready ({{.Took}}). Ctrl-C stops all of it.

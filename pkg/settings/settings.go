@@ -6,6 +6,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func Load() (Settings, error) { return LoadFrom(nil) }
 func LoadFrom(environment map[string]string) (Settings, error) {
 	var s Settings
 	if err := env.ParseWithOptions(&s, env.Options{Environment: environment}); err != nil {
-		return s, fmt.Errorf("settings: %s", firstLine(err))
+		return s, explain(err)
 	}
 	return s, s.check()
 }
@@ -113,7 +114,15 @@ func (s Settings) Database(domain string) string {
 	return s.DatabaseURL
 }
 
-func firstLine(err error) string {
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return strings.TrimPrefix(line, "env: ")
+// explain names the variable, where the library names the field.
+func explain(err error) error {
+	var bad env.ParseError
+	if !errors.As(err, &bad) {
+		return fmt.Errorf("settings: %w", err)
+	}
+	name := bad.Name
+	if field, ok := reflect.TypeFor[Settings]().FieldByName(bad.Name); ok {
+		name = field.Tag.Get("env")
+	}
+	return fmt.Errorf("settings: %s is not a valid %s: %w", name, bad.Type, bad.Err)
 }

@@ -1,0 +1,183 @@
+package function_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+)
+
+const module = "github.com/miniserversystem/miniserver"
+
+// layers is the import rule: a package may import packages of lower layers, and
+// of its own layer only where peers says so.
+var layers = [][]string{
+	{"pkg/fault", "pkg/settings", "pkg/telemetry", "pkg/devserver", "pkg/devserver/issuer", "proto/*", "migrations"},
+	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth"},
+	{"pkg/lease", "pkg/idempotency"},
+	{"pkg/outbox"},
+	{"pkg/entitlement", "pkg/notification"},
+	{"pkg/jetstream", "pkg/webhook"},
+	{"pkg/fn"},
+	{"pkg/testkit"},
+	{"functions/internal/*"},
+	{"functions/*"},
+	{"functions"},
+	{"."},
+	{"infra/*"},
+}
+
+// domains know neither each other nor how they are reached.
+var domains = []string{"pkg/entitlement", "pkg/notification"}
+
+// notForDomains are what a domain must not depend on, even through others.
+var notForDomains = []string{"net/http", "github.com/cloudevents", "github.com/nats-io", "github.com/danielgtaylor", "github.com/aws", "knative.dev"}
+
+type goPackage struct {
+	ImportPath   string
+	Name         string
+	Imports      []string
+	Deps         []string
+	TestImports  []string
+	XTestImports []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Name,Imports,Deps", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packages []goPackage
+	decoder := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p goPackage
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// local is a package's path in this module, "." for the root; ok is false for others.
+func local(importPath string) (string, bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func layerOf(name string) int {
+	for i, patterns := range layers {
+		for _, pattern := range patterns {
+			prefix, many := strings.CutSuffix(pattern, "/*")
+			if name == pattern || many && strings.HasPrefix(name, prefix+"/") && (prefix != "functions" || !strings.HasPrefix(name, "functions/internal/")) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+func TestImportsPointDownwards(t *testing.T) {
+	t.Parallel()
+	for _, p := range listPackages(t) {
+		name, ok := local(p.ImportPath)
+		if !ok {
+			continue
+		}
+		layer := layerOf(name)
+		if layer < 0 {
+			t.Errorf("%s has no layer; give it one in layers", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			other, ok := local(imported)
+			if !ok {
+				continue
+			}
+			if other == "pkg/testkit" {
+				t.Errorf("%s imports testkit, which is for tests only", name)
+			}
+			if below := layerOf(other); below >= layer {
+				t.Errorf("%s imports %s, which is not below it", name, other)
+			}
+		}
+		if slices.Contains([]string{"util", "utils", "common", "helpers", "models", "misc"}, path.Base(name)) {
+			t.Errorf("%s: name a package after what it is", name)
+		}
+	}
+}
+
+func TestDomainsStandAlone(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, p := range listPackages(t) {
+		name, _ := local(p.ImportPath)
+		if !slices.Contains(domains, name) {
+			continue
+		}
+		found++
+		for _, dependency := range p.Deps {
+			for _, forbidden := range notForDomains {
+				if dependency == forbidden || strings.HasPrefix(dependency, forbidden+"/") {
+					t.Errorf("%s depends on %s", name, dependency)
+				}
+			}
+			if other, ok := local(dependency); ok && other != name && slices.Contains(domains, other) {
+				t.Errorf("%s depends on the domain %s; between domains there are only events", name, other)
+			}
+		}
+	}
+	if found != len(domains) {
+		t.Fatalf("found %d of %d domains", found, len(domains))
+	}
+}
+
+// The diagrams in docs/architecture.md show exactly the states of the code.
+func TestDiagramsShowTheStates(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := map[string][]string{
+		"entitlement":   {string(entitlement.Active), string(entitlement.Revoked)},
+		"outbox_events": {outbox.Pending, outbox.InFlight, outbox.Published, outbox.Failed},
+		"notifications": {notification.Pending, notification.Processing, notification.Sent, notification.Failed},
+	}
+	for machine, states := range machines {
+		block := regexp.MustCompile("(?s)### " + machine + "\n.*?```mermaid\nstateDiagram-v2\n(.*?)```").FindSubmatch(text)
+		if block == nil {
+			t.Errorf("no diagram under ### %s", machine)
+			continue
+		}
+		shown := map[string]bool{}
+		for _, arrow := range regexp.MustCompile(`(?m)^\s*(\S+) --> ([^\s:]+)`).FindAllSubmatch(block[1], -1) {
+			shown[string(arrow[1])], shown[string(arrow[2])] = true, true
+		}
+		delete(shown, "[*]")
+		for _, state := range states {
+			if !shown[state] {
+				t.Errorf("%s: %s is not in its diagram", machine, state)
+			}
+			delete(shown, state)
+		}
+		for state := range shown {
+			t.Errorf("%s: the diagram shows %s, which the code does not know", machine, state)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/miniserversystem/miniserver/pkg/settings"
+)
+
+// ownLine marks, in the env file, the variables that name private servers.
+const ownLine = "# private, started by make run: "
+
+func (l *Local) envPath() string { return filepath.Join(l.Dir, "env") }
+
+// writeEnv writes where everything is, for psql, redis-cli, nats and curl:
+// set -a; . .local/env
+func (l *Local) writeEnv(s settings.Settings) error {
+	var out bytes.Buffer
+	fmt.Fprintln(&out, ownLine+strings.Join(l.own, " "))
+	for _, line := range [][2]string{
+		{"DATABASE_URL", s.DatabaseURL}, {"REDIS_URL", s.RedisURL}, {"NATS_URL", s.NATSURL},
+		{"GATEWAY_URL", s.PublicURL}, {"OIDC_ISSUER", s.OIDCIssuer},
+	} {
+		fmt.Fprintf(&out, "%s=%s\n", line[0], line[1])
+	}
+	// It holds passwords. A temporary file, so that nobody reads half of it.
+	if err := os.WriteFile(l.envPath()+".new", out.Bytes(), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(l.envPath()+".new", l.envPath())
+}
+
+// forgetOwn unsets the variables that a shell got from the env file of an earlier
+// run: they name servers of ours, which are to be started and not to be found.
+func (l *Local) forgetOwn() error {
+	text, err := os.ReadFile(l.envPath())
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var own []string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if names, ok := strings.CutPrefix(line, ownLine); ok {
+			own = strings.Fields(names)
+			continue
+		}
+		name, value, _ := strings.Cut(line, "=")
+		if slices.Contains(own, name) && os.Getenv(name) == value {
+			if err := os.Unsetenv(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
