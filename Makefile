@@ -51,6 +51,10 @@ $(TOOLS)/.built: infra/tools/go.mod infra/tools/go.sum
 	cd infra/tools && go build -o $(CURDIR)/$(TOOLS)/ tool
 	@touch $@
 
+.PHONY: bench
+bench: ## Measure ours beside the limits and the naive ways, in one run (minutes)
+	go run ./infra/bench
+
 .PHONY: migrate
 migrate: ## Bring the databases of DATABASE_URL up to date
 	go run ./infra/migrate
@@ -61,4 +65,4 @@ identity-key: ## Print a key pair for IDENTITY_SIGNING_KEY and IDENTITY_VERIFY_K
 
 .PHONY: clean
 clean: ## Remove everything that make run and make test keep under .local
-	rm -rf .local
+	@go run ./infra/local -clean

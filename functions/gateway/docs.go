@@ -135,6 +135,6 @@ func renderDocs(document []byte) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	err = page.Execute(&out, map[string]any{"Info": d.Info, "Operations": operations, "Schemas": d.Components.Schemas})
+	err = page.Execute(&out, map[string]any{"Info": d.Info, "Operations": operations, "Schemas": d.Components.Schemas, "Codes": problem.Codes})
 	return out.Bytes(), err
 }

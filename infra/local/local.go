@@ -224,6 +224,17 @@ func waitReady(ctx context.Context, f *function.Function) error {
 	}
 }
 
+// Clean removes what make run and make test keep, including what root has to keep
+// outside of Dir so that Postgres can reach it.
+func (l *Local) Clean(context.Context) error {
+	for _, dir := range []string{"postgres", "redis", "nats", "test/postgres", "test/redis", "deps", "."} {
+		if err := devserver.Remove(filepath.Join(l.Dir, dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // lockDir makes sure that one process at a time uses dir. The lock goes with the
 // process, however it ends.
 func lockDir(dir string) (unlock func(), err error) {

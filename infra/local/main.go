@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,8 +16,14 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	clean := flag.Bool("clean", false, "remove everything that make run and make test keep, and end")
+	flag.Parse()
 	l := &Local{Dir: ".local", Out: os.Stdout}
-	if err := l.Run(ctx); err != nil {
+	do := l.Run
+	if *clean {
+		do = l.Clean
+	}
+	if err := do(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "make run:", err)
 		os.Exit(1)
 	}

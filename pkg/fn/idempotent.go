@@ -17,9 +17,15 @@ type WriteHeaders struct {
 	IdempotencyKey string `header:"Idempotency-Key" doc:"Names this request for 24 hours: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"p_456"`
 	IfMatchHeader  string `header:"If-Match" doc:"The version that must be current, as in ETag; otherwise the answer is 412." example:"\"12\""`
 
-	Key     string `json:"-" header:"-"` // parsed
-	IfMatch int64  `json:"-" header:"-"` // parsed; 0 when there is none
+	key     string
+	ifMatch int64
 }
+
+// Key is the parsed Idempotency-Key.
+func (w *WriteHeaders) Key() string { return w.key }
+
+// IfMatch is the version that must be current, 0 for any.
+func (w *WriteHeaders) IfMatch() int64 { return w.ifMatch }
 
 // Resolve parses the headers; huma calls it.
 func (w *WriteHeaders) Resolve(c huma.Context) []error {
@@ -36,8 +42,8 @@ func (w *WriteHeaders) Resolve(c huma.Context) []error {
 	if err != nil {
 		return []error{problem.From(err)}
 	}
-	w.Key = key
-	if w.IfMatch, err = parseIfMatch(matches); err != nil {
+	w.key = key
+	if w.ifMatch, err = parseIfMatch(matches); err != nil {
 		return []error{problem.From(err)}
 	}
 	return nil

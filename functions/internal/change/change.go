@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -24,8 +25,7 @@ type Apply func(*entitlement.Store, context.Context, entitlement.Change, entitle
 
 type request struct {
 	fn.WriteHeaders
-	Body    entitlement.Change
-	RawBody []byte
+	Body entitlement.Change
 }
 
 // Register makes e answer to route, and to its purchase events, by apply.
@@ -52,22 +52,18 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 	}
 
 	fn.Handle(e, route, func(ctx context.Context, in *request) (*fn.Stored, error) {
-		ifMatch := ""
-		if in.IfMatch > 0 {
-			ifMatch = strconv.FormatInt(in.IfMatch, 10)
-		}
-		hash, err := idempotency.Fingerprint(operation, ifMatch, in.RawBody)
+		hash, err := fingerprint(operation, strconv.FormatInt(in.IfMatch(), 10), in.Body)
 		if err != nil {
 			return nil, err
 		}
 		return change(ctx, in.Body, entitlement.Write{
-			Key:     idempotency.Key{Value: in.Key, Hash: hash},
-			IfMatch: in.IfMatch,
+			Key:     idempotency.Key{Value: in.Key(), Hash: hash},
+			IfMatch: in.IfMatch(),
 		})
 	}, fn.Answers[entitlement.Changed])
 
 	fn.HandleEvents(e, func(ctx context.Context, event cloudevents.Event, data entitlement.Change) (*fn.Stored, error) {
-		hash, err := idempotency.Fingerprint(operation, event.Type(), event.Data())
+		hash, err := fingerprint(operation, event.Type(), data)
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +73,16 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 		})
 	})
 	return nil
+}
+
+// fingerprint is over what was read, not over the bytes: every field of a change is
+// required and no other is allowed, so both say the same.
+func fingerprint(operation, condition string, c entitlement.Change) ([]byte, error) {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return idempotency.Fingerprint(operation, condition, body)
 }
 
 // EventKey is the idempotency key of an event: its source and id, which together
