@@ -16,6 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions/grant"
 	"github.com/miniserversystem/miniserver/functions/inbox"
 	"github.com/miniserversystem/miniserver/functions/notify"
+	"github.com/miniserversystem/miniserver/functions/reconcile"
 	"github.com/miniserversystem/miniserver/functions/relay"
 	"github.com/miniserversystem/miniserver/functions/revoke"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -66,6 +67,12 @@ var All = []fn.Function{
 		New: deliver.New, Schedule: time.Second,
 		Domain: "notification", Stores: []fn.Store{fn.Postgres},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+	},
+	{
+		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
+		New: reconcile.New, Schedule: time.Minute,
+		Stores:  []fn.Store{fn.Postgres, fn.NATS},
+		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{
 		Name: "inbox", Summary: "reads notifications",

@@ -26,6 +26,9 @@ const (
 // OutboxTable is where the events of this domain wait for the relay.
 const OutboxTable = "entitlement.outbox_events"
 
+// ReconciledTable is where the reconciliation of that outbox keeps how far it is.
+const ReconciledTable = "entitlement.outbox_reconciled"
+
 // Entitlement is what one user has of one thing.
 type Entitlement struct {
 	StockKeepingUnit string    `json:"stock_keeping_unit" doc:"What it is." example:"item1"`

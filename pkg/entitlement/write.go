@@ -48,8 +48,15 @@ func (s *Store) Revoke(ctx context.Context, c Change, w Write) (idempotency.Resp
 const maxRaces = 3
 
 func (s *Store) change(ctx context.Context, status Status, c Change, w Write) (idempotency.Response, error) {
+	mismatched := false
 	for range maxRaces {
 		response, err := s.tryChange(ctx, status, c, w)
+		if errors.Is(err, ErrVersion) && !mismatched {
+			// The version may have moved because this very request, sent twice, was
+			// done while we waited for the row: then the next try finds its answer.
+			mismatched = true
+			continue
+		}
 		if postgres.Code(err) != postgres.UniqueViolation {
 			return response, postgres.Wrap(w.Key.Operation, err)
 		}

@@ -63,6 +63,8 @@ type Message struct {
 	Time        time.Time
 	Traceparent string
 	Data        []byte // protobuf
+	// Dedup, when not empty, replaces ID in the broker's own deduplication.
+	Dedup string
 }
 
 // ShortType is the last part of the type.

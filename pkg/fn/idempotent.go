@@ -2,8 +2,8 @@ package fn
 
 import (
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -49,19 +49,19 @@ func (w *WriteHeaders) Resolve(c huma.Context) []error {
 	return nil
 }
 
+// version is one entity tag of ours; the quotes may be left out.
+var version = regexp.MustCompile(`^(?:"([1-9][0-9]*)"|([1-9][0-9]*))$`)
+
 func parseIfMatch(values []string) (int64, error) {
 	if len(values) == 0 {
 		return 0, nil
 	}
-	text := values[0]
-	if unquoted, ok := strings.CutPrefix(text, `"`); ok {
-		text = strings.TrimSuffix(unquoted, `"`)
+	if match := version.FindStringSubmatch(values[0]); match != nil && len(values) == 1 {
+		if parsed, err := strconv.ParseInt(match[1]+match[2], 10, 64); err == nil {
+			return parsed, nil
+		}
 	}
-	version, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || version < 1 || len(values) > 1 || text[0] == '+' || text[0] == '0' {
-		return 0, fault.New(fault.Malformed, "if_match_invalid", `If-Match must be one version in quotes, as it came in ETag, such as "12".`)
-	}
-	return version, nil
+	return 0, fault.New(fault.Malformed, "if_match_invalid", `If-Match must be one version in quotes, as it came in ETag, such as "12".`)
 }
 
 // Stored is the output of an idempotent write: the stored answer, byte for byte.

@@ -2,7 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -55,30 +54,58 @@ func (d Delivery) Terminate(reason string) error { return d.msg.TermWithReason(r
 // Fetch returns up to limit messages that are there now; it does not wait for
 // more. Its error is fault.Unavailable.
 func (c *Consumer) Fetch(ctx context.Context, limit int) ([]Delivery, error) {
-	consumer, err := c.get(ctx)
-	if err != nil {
-		return nil, fault.Unreachable("The event broker", err)
-	}
-	batch, err := consumer.FetchNoWait(limit)
-	if err != nil {
-		c.forget(err)
-		return nil, fault.Unreachable("The event broker", err)
-	}
 	var deliveries []Delivery
-	for msg := range batch.Messages() {
-		delivery := Delivery{Message: fromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), msg: msg}
-		if meta, err := msg.Metadata(); err == nil {
-			delivery.Delivered = meta.NumDelivered
+	err := c.with(ctx, func(consumer jetstream.Consumer) error {
+		batch, err := consumer.FetchNoWait(limit)
+		if err != nil {
+			return err
 		}
-		deliveries = append(deliveries, delivery)
-	}
-	if err := batch.Error(); err != nil {
-		c.forget(err)
-		if len(deliveries) == 0 {
-			return nil, fault.Unreachable("The event broker", err)
+		for msg := range batch.Messages() {
+			delivery := Delivery{Message: fromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), msg: msg}
+			if meta, err := msg.Metadata(); err == nil {
+				delivery.Delivered = meta.NumDelivered
+			}
+			deliveries = append(deliveries, delivery)
 		}
+		if len(deliveries) > 0 {
+			return nil // the next Fetch meets the error, if it lasts
+		}
+		return batch.Error()
+	})
+	return deliveries, err
+}
+
+// Idle reports whether every message of the stream was delivered to this consumer
+// and acknowledged.
+func (c *Consumer) Idle(ctx context.Context) (idle bool, err error) {
+	err = c.with(ctx, func(consumer jetstream.Consumer) error {
+		info, err := consumer.Info(ctx)
+		if err == nil {
+			idle = info.NumPending == 0 && info.NumAckPending == 0
+		}
+		return err
+	})
+	return idle, err
+}
+
+// with runs do with the consumer on the broker. A broker that lost its store has
+// lost stream and consumer too: they are made again, and do runs once more.
+func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) error {
+	const tries = 2
+	var err error
+	for range tries {
+		var consumer jetstream.Consumer
+		if consumer, err = c.get(ctx); err == nil {
+			if err = do(consumer); err == nil {
+				return nil
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		c.forget()
 	}
-	return deliveries, nil
+	return fault.Unreachable("The event broker", err)
 }
 
 func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
@@ -93,7 +120,7 @@ func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	c.consumer, err = js.CreateOrUpdateConsumer(ctx, StreamName(c.subject), jetstream.ConsumerConfig{
+	consumer, err := js.CreateOrUpdateConsumer(ctx, StreamName(c.subject), jetstream.ConsumerConfig{
 		Durable:       c.durable,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       ackWait,
@@ -101,19 +128,14 @@ func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
 		MaxDeliver:    -1, // we decide what is poison
 	})
 	if err != nil {
-		c.consumer = nil
-		c.client.forgetStreams()
 		return nil, fmt.Errorf("consumer %s: %w", c.durable, err)
 	}
-	return c.consumer, nil
+	c.consumer = consumer
+	return consumer, nil
 }
 
-// forget makes the next Fetch look the consumer up anew, in case that the broker
-// lost it.
-func (c *Consumer) forget(err error) {
-	if errors.Is(err, context.Canceled) {
-		return
-	}
+// forget makes the next call look stream and consumer up anew.
+func (c *Consumer) forget() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.consumer = nil

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ const contentType = "application/protobuf"
 func toMsg(m event.Message) *nats.Msg {
 	when := m.Time.UTC().Format(time.RFC3339Nano)
 	h := nats.Header{
-		jetstream.MsgIDHeader: {m.ID},
+		jetstream.MsgIDHeader: {cmp.Or(m.Dedup, m.ID)},
 		"ce-specversion":      {"1.0"},
 		"ce-id":               {m.ID},
 		"ce-type":             {m.Type},

@@ -50,6 +50,7 @@ type Settings struct {
 	StreamMaxBytes       int64         `env:"STREAM_MAX_BYTES" envDefault:"1073741824" doc:"Bytes a JetStream stream may hold; a full stream refuses, it does not drop."`
 	StreamMaxAge         time.Duration `env:"STREAM_MAX_AGE" envDefault:"168h" doc:"How long a JetStream stream keeps an event."`
 	StreamReplicas       int           `env:"STREAM_REPLICAS" envDefault:"1" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
+	ReconcileAfter       time.Duration `env:"RECONCILE_AFTER" envDefault:"5m" doc:"How old a published event is when it is checked that it arrived. Longer than clocks differ and statements last."`
 	NotificationChannel  string        `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
 	WebhookURLs          []string      `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
 	WebhookSecrets       []string      `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`

@@ -1,0 +1,211 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+)
+
+// What a publisher answers decides what becomes of the row.
+func TestPublishErrors(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := f.insert(4)
+	answers := map[string]error{
+		ids[0].String(): nil,
+		ids[1].String(): fmt.Errorf("%w: away", outbox.ErrBroker),
+		ids[2].String(): fmt.Errorf("%w: too large", outbox.ErrRefused),
+		ids[3].String(): errors.New("something else"),
+	}
+	report := f.step(f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
+		var results []error
+		for _, message := range m {
+			results = append(results, answers[message.ID])
+		}
+		return results
+	}}))
+	want := outbox.Report{Claimed: 4, Done: 1, Retried: 2, Dead: 1}
+	if report != want {
+		t.Errorf("%+v, want %+v", report, want)
+	}
+	for i, want := range []struct {
+		status   string
+		attempts int
+		notDue   bool
+		reason   string
+	}{
+		{"PUBLISHED", 1, false, ""},
+		{"PENDING", 0, true, "away"},
+		{"FAILED", 1, false, "too large"},
+		{"PENDING", 1, true, "something else"},
+	} {
+		r := f.row(ids[i])
+		reason := ""
+		if r.Error != nil {
+			reason = *r.Error
+		}
+		if r.Status != want.status || r.Attempts != want.attempts || r.NotDue != want.notDue || !strings.Contains(reason, want.reason) {
+			t.Errorf("row %d: %+v (%s), want %+v", i, r, reason, want)
+		}
+	}
+}
+
+// A payload that cannot be parsed fails at once; the other 199 of its batch go on.
+func TestUnparsablePayload(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for name, damage := range map[string]string{
+		"a list":                       `payload = '[]'`,
+		"a string":                     `payload = '"text"'`,
+		"JSON null":                    `payload = 'null'`,
+		"a field of wrong type":        `payload = jsonb_set(payload, '{version}', '{"n": 1}')`,
+		"a version that is no integer": `payload = jsonb_set(payload, '{version}', '1.5')`,
+		"unknown type":                 `event_type = 'EntitlementLent'`,
+		"another event's id":           `payload = jsonb_set(payload, '{event_id}', '"4c2f8d0e-0000-7000-8000-000000000000"')`,
+		"no event_id":                  `payload = payload - 'event_id'`,
+	} {
+		f.exec(`TRUNCATE ` + table)
+		ids := f.insert(200)
+		f.exec(`UPDATE `+table+` SET `+damage+` WHERE event_id = $1`, ids[100])
+		report := f.step(f.relay(publisher{publish: takeAll}))
+		if report.Done != 199 || report.Dead != 1 || report.Claimed != 200 {
+			t.Errorf("%s: %+v", name, report)
+		}
+		r := f.row(ids[100])
+		if r.Status != "FAILED" || r.Attempts != 1 || r.Error == nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// While the broker is away nothing is claimed, so that no attempt is used up.
+func TestBrokerAwayClaimsNothing(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.insert(3)
+	relay := f.relay(publisher{ready: errors.New("away"), publish: func(_ context.Context, m []event.Message) []error {
+		t.Errorf("%d messages published", len(m))
+		return make([]error, len(m))
+	}})
+	for range 15 {
+		if _, err := relay.Step(f.ctx); fault.Of(err) != fault.Unavailable {
+			t.Fatalf("%v", err)
+		}
+	}
+	if n := f.count("status = 'PENDING' AND attempt_count = 0 AND locked_at IS NULL"); n != 3 {
+		t.Errorf("%d of 3 rows untouched", n)
+	}
+}
+
+// A worker killed at its last attempt leaves a row that the next one gives up.
+func TestCrashOnTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := f.insert(2)
+	f.exec(`UPDATE `+table+` SET status = 'IN_FLIGHT', attempt_count = $2, claim_token = gen_random_uuid(), lease_until = now()
+		WHERE event_id = $1`, ids[0], lease.DefaultPolicy.MaxAttempts)
+	var published []string
+	report := f.step(f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
+		for _, message := range m {
+			published = append(published, message.ID)
+		}
+		return make([]error, len(m))
+	}}))
+	if report.Dead != 1 || report.Done != 1 {
+		t.Errorf("%+v", report)
+	}
+	if r := f.row(ids[0]); r.Status != "FAILED" || r.Attempts != lease.DefaultPolicy.MaxAttempts || *r.Error != lease.ErrExhausted.Error() {
+		t.Errorf("%+v", r)
+	}
+	if len(published) != 1 || published[0] != ids[1].String() {
+		t.Errorf("published %v", published)
+	}
+}
+
+// A worker sleeps longer than its lease while it publishes. Another takes its
+// rows; the sleeper is told, and overwrites nothing.
+func TestPausedLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]error{"published": nil, "broker away": outbox.ErrBroker, "refused": outbox.ErrRefused, "failed": errors.New("failed")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t)
+			ids := f.insert(3)
+			asleep, wake := make(chan struct{}), make(chan struct{})
+			paused := f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
+				close(asleep)
+				<-wake
+				results := make([]error, len(m))
+				for i := range results {
+					results[i] = answer
+				}
+				return results
+			}})
+			type outcome struct {
+				report outbox.Report
+				err    error
+			}
+			ended := make(chan outcome, 1)
+			go func() {
+				report, err := paused.Step(f.ctx)
+				ended <- outcome{report, err}
+			}()
+			<-asleep
+			f.due()
+			if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 3 {
+				t.Errorf("the successor: %+v", report)
+			}
+			close(wake)
+			got := <-ended
+			if want := (outbox.Report{Claimed: 3, LostLease: 3}); got.report != want || got.err != nil {
+				t.Errorf("%+v, %v; want %+v", got.report, got.err, want)
+			}
+			for _, id := range ids {
+				if r := f.row(id); r.Status != "PUBLISHED" || r.Attempts != 2 {
+					t.Errorf("overwritten: %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// Publishing is told to stop well before the lease ends.
+func TestPublishingHasADeadline(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.insert(1)
+	f.step(f.relay(publisher{publish: func(ctx context.Context, m []event.Message) []error {
+		deadline, ok := ctx.Deadline()
+		if left := time.Until(deadline); !ok || left > lease.DefaultPolicy.Lease*3/4 {
+			t.Errorf("publishing may take %s of %s", left, lease.DefaultPolicy.Lease)
+		}
+		return make([]error, len(m))
+	}}))
+}
+
+// The tick's end cuts publishing short; what became of the rows is still written.
+func TestTickEndsWhilePublishing(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.insert(2)
+	ctx, cancel := context.WithCancel(f.ctx)
+	report, err := f.relay(publisher{publish: func(ctx context.Context, m []event.Message) []error {
+		cancel()
+		<-ctx.Done()
+		return []error{nil, fmt.Errorf("%w: %w", outbox.ErrBroker, ctx.Err())}
+	}}).Step(ctx)
+	if err != nil || report.Done != 1 || report.Retried != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	if done, back := f.count("status = 'PUBLISHED'"), f.count("status = 'PENDING' AND attempt_count = 0"); done != 1 || back != 1 {
+		t.Errorf("%d published, %d returned", done, back)
+	}
+}
