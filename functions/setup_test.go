@@ -257,4 +257,3 @@ func (b *safeBuffer) tail(n int) string {
 	text := b.String()
 	return text[max(0, len(text)-n):]
 }
-

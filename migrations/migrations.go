@@ -40,7 +40,8 @@ func Up(ctx context.Context, url, domain string) (err error) {
 	if err != nil {
 		return err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
+	// Try for the lock every second, for at most five minutes.
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -20,7 +21,10 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	deliverer := notification.NewDeliverer(pool, e.Policy(), e.Worker(), channel, e.Logger())
+	policy := e.Policy()
+	policy.MaxAttempts = cmp.Or(e.Settings.DeliveryMaxAttempts, policy.MaxAttempts)
+	policy.BackoffCap = cmp.Or(e.Settings.DeliveryBackoffCap, policy.BackoffCap)
+	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
 		report, err := deliverer.Step(ctx)
 		return fn.Report(report), err

@@ -77,7 +77,7 @@ func (f *function) list(ctx context.Context, in *listRequest) (*struct{ Body ent
 // exported embedded structs only.
 type ItemPath struct {
 	fn.UserPath
-	StockKeepingUnit string `path:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"What." example:"item1"`
+	StockKeepingUnit string `path:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"What." example:"item1"`
 }
 
 type item struct {

@@ -39,12 +39,16 @@ func New(e *fn.Env) error {
 		g.signer = signer
 	}
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite:      g.rewrite,
-		Transport:    e.Invoke,
-		ErrorHandler: g.unreachable,
+		Rewrite:        g.rewrite,
+		Transport:      e.Invoke,
+		ModifyResponse: refused,
+		ErrorHandler:   g.unreachable,
 	}
 	for _, f := range e.Functions {
 		for _, route := range f.Routes {
+			if route.Debug && !e.Settings.DebugEndpoints {
+				continue
+			}
 			e.Mux.HandleFunc(route.Pattern(), g.route(f, route))
 		}
 	}
@@ -140,6 +144,18 @@ func (g *gateway) rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Header = header
 }
 
+// refused turns a function's 401 into an error: it does not believe us (keys were
+// rotated in the wrong order), which the caller can do nothing about.
+func refused(response *http.Response) error {
+	if response.StatusCode == http.StatusUnauthorized {
+		return errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY")
+	}
+	return nil
+}
+
+// statusClientGone is what nginx calls "client closed request".
+const statusClientGone = 499
+
 // unreachable answers when a function did not.
 func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	to, _ := r.Context().Value(targetKey{}).(target)
@@ -148,8 +164,9 @@ func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error)
 	case errors.As(err, &tooLarge):
 		err = fault.New(fault.TooLarge, "body_too_large", "The body is larger than 64 KiB.")
 	case errors.Is(err, context.Canceled):
-		// The caller is gone; nobody reads this.
-		err = fault.Unreachable("The function", err)
+		// The caller is gone; the status is for the log, which must not count it as ours.
+		w.WriteHeader(statusClientGone)
+		return
 	case errors.Is(err, context.DeadlineExceeded):
 		problem.Write(w, problem.New(http.StatusGatewayTimeout, "timeout",
 			"It took too long; the request may have been done: send it again with the same key."))

@@ -14,9 +14,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
 
-// Durable is the name of the consumer.
-const Durable = "notify"
-
 // againAfter is when a message comes again that could not be stored now.
 const againAfter = 2 * time.Second
 
@@ -32,7 +29,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, jetstream.NewConsumer(e.NATS(), event.EntitlementSubject, Durable), notification.NewStore(pool)}
+	f := &function{e, jetstream.NewConsumer(e.NATS(), event.EntitlementSubject, notification.Consumer), notification.NewStore(pool)}
 	e.Tick(f.step)
 	return nil
 }
@@ -40,12 +37,12 @@ func New(e *fn.Env) error {
 // step accepts one batch. Messages are acknowledged after the commit only, so a
 // crash brings them again, and Accept knows them.
 func (f *function) step(ctx context.Context) (fn.Report, error) {
-	limit := f.env.Settings.LeaseBatch
-	deliveries, err := f.consumer.Fetch(ctx, limit)
+	deliveries, err := f.consumer.Fetch(ctx, f.env.Settings.LeaseBatch)
 	if err != nil || len(deliveries) == 0 {
 		return fn.Report{}, err
 	}
-	report := fn.Report{Claimed: len(deliveries), More: len(deliveries) == limit}
+	// Only an empty Fetch says that nothing is left.
+	report := fn.Report{Claimed: len(deliveries), More: true}
 	err = f.accept(ctx, decode(deliveries), &report)
 	if report.Done > 0 {
 		f.env.Wake("deliver")

@@ -4,10 +4,10 @@ package reconcile
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/miniserversystem/miniserver/functions/notify"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -26,7 +26,9 @@ func (c consumer) Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, er
 	return c.store.Missing(ctx, ids)
 }
 
-func (c consumer) Idle(ctx context.Context) (bool, error) { return c.messages.Idle(ctx) }
+func (c consumer) Caught(ctx context.Context, age time.Duration) (bool, error) {
+	return c.messages.Caught(ctx, age)
+}
 
 // New registers the function.
 func New(e *fn.Env) error {
@@ -38,9 +40,9 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	reconciler := outbox.NewReconciler(entitlements, entitlement.OutboxTable, entitlement.ReconciledTable, notify.Durable,
+	reconciler := outbox.NewReconciler(entitlements, entitlement.OutboxTable, entitlement.ReconciledTable, notification.Consumer,
 		jetstream.NewPublisher(e.NATS()),
-		consumer{notification.NewStore(notifications), jetstream.NewConsumer(e.NATS(), event.EntitlementSubject, notify.Durable)},
+		consumer{notification.NewStore(notifications), jetstream.NewConsumer(e.NATS(), event.EntitlementSubject, notification.Consumer)},
 		e.Settings.ReconcileAfter, e.Logger())
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
 		report, err := reconciler.Step(ctx)

@@ -12,7 +12,7 @@ MiniServerSystem is ready ({{.Took}}). Ctrl-C stops all of it.
 
   API       {{.Gateway}}          docs at {{.Gateway}}/docs
   Issuer    {{.Issuer}}
-  Postgres, Redis, NATS   see {{.Dir}}/env:  set -a; . {{.Dir}}/env; psql "$DATABASE_URL"
+  Postgres, Redis, NATS   see {{.Dir}}/env:  (set -a; . {{.Dir}}/env; psql "$DATABASE_URL")
 
 Try it in another terminal:
 

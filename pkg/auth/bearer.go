@@ -16,6 +16,9 @@ import (
 
 const (
 	issuerTimeout = 5 * time.Second
+	// issuerRetry is how soon an issuer that failed is asked again; callers get a 503
+	// meanwhile, and do not queue for it.
+	issuerRetry = time.Second
 	// maxTokenBytes bounds what is parsed before anything is known of the caller.
 	maxTokenBytes = 8 << 10
 	// tokenRecheck bounds how long a checked token is believed without looking at
@@ -33,8 +36,10 @@ type Bearer struct {
 	client           *http.Client
 	known            *memory[Identity]
 
-	mutex    sync.Mutex
-	verifier *oidc.IDTokenVerifier
+	mutex   sync.Mutex
+	keys    *keySet
+	asked   time.Time // when the issuer last failed to answer
+	failure error     // and how
 }
 
 // NewBearer returns a checker. It asks the issuer for its keys when the first
@@ -73,16 +78,17 @@ func (b *Bearer) Identify(r *http.Request) (Identity, error) {
 }
 
 func (b *Bearer) verify(ctx context.Context, raw string) (Identity, time.Time, error) {
-	verifier, err := b.discover()
+	keys, err := b.discover()
 	if err != nil {
 		return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", err)
 	}
-	token, err := verifier.Verify(oidc.ClientContext(ctx, b.client), raw)
+	// The verifier hides why its keys could not be had.
+	noted := &notedKeys{KeySet: keys}
+	token, err := oidc.NewVerifier(b.issuer, noted, &oidc.Config{ClientID: b.audience, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
+	if errors.Is(noted.err, errKeysAway) {
+		return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", noted.err)
+	}
 	if err != nil {
-		var unreachable interface{ Timeout() bool }
-		if errors.As(err, &unreachable) && strings.Contains(err.Error(), "fetching keys") {
-			return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", err)
-		}
 		return Identity{}, time.Time{}, &fault.Error{Kind: ErrBadToken.Kind, Code: ErrBadToken.Code, Detail: ErrBadToken.Detail, Cause: err}
 	}
 	var claims struct {
@@ -92,28 +98,49 @@ func (b *Bearer) verify(ctx context.Context, raw string) (Identity, time.Time, e
 			Roles []string `json:"roles"`
 		} `json:"realm_access"`
 	}
-	// An ID token tells who signed in; it is no permission to call an API.
-	if err := token.Claims(&claims); err != nil || token.Subject == "" || claims.Type == "ID" {
+	// An ID token tells who signed in, a refresh token is the issuer's own, a logout
+	// token ends sessions: none of them is a permission to call an API. Issuers
+	// other than Keycloak leave typ out.
+	if err := token.Claims(&claims); err != nil || token.Subject == "" || claims.Type != "" && claims.Type != "Bearer" {
 		return Identity{}, time.Time{}, ErrBadToken
 	}
 	return Identity{Subject: token.Subject, Client: claims.Client, Roles: claims.RealmAccess.Roles}, token.Expiry, nil
 }
 
-// discover asks the issuer for its configuration, once.
-func (b *Bearer) discover() (*oidc.IDTokenVerifier, error) {
+// discover asks the issuer for its configuration: once, when it answers.
+func (b *Bearer) discover() (oidc.KeySet, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
-	if b.verifier != nil {
-		return b.verifier, nil
+	if b.keys != nil {
+		return b.keys, nil
 	}
-	// The provider keeps the context for later key fetches: it must not end.
+	if time.Since(b.asked) < issuerRetry {
+		return nil, b.failure
+	}
+	var configuration struct {
+		Keys string `json:"jwks_uri"`
+	}
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), b.client), b.issuer)
+	if err == nil {
+		err = provider.Claims(&configuration)
+	}
 	if err != nil {
+		b.asked, b.failure = time.Now(), err
 		return nil, err
 	}
-	b.verifier = provider.VerifierContext(oidc.ClientContext(context.Background(), b.client),
-		&oidc.Config{ClientID: b.audience, SupportedSigningAlgs: algorithms})
-	return b.verifier, nil
+	b.keys = &keySet{url: configuration.Keys, client: b.client}
+	return b.keys, nil
+}
+
+// notedKeys remembers the error of the one verification that it is made for.
+type notedKeys struct {
+	oidc.KeySet
+	err error
+}
+
+func (n *notedKeys) VerifySignature(ctx context.Context, raw string) (payload []byte, err error) {
+	payload, n.err = n.KeySet.VerifySignature(ctx, raw)
+	return payload, n.err
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -31,7 +31,7 @@ func (i Identity) Has(roles ...string) bool {
 
 // MayRead reports whether the caller may read what belongs to userID.
 func (i Identity) MayRead(userID string) bool {
-	return i.Subject == userID || i.Has(RoleEntitlementWriter, RoleOperator)
+	return i.Subject != "" && i.Subject == userID || i.Has(RoleEntitlementWriter, RoleOperator)
 }
 
 // Errors about callers.

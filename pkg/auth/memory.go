@@ -6,7 +6,7 @@ import (
 )
 
 // memory keeps at most limit values until they expire. When it is full it
-// forgets everything: what is kept can always be worked out again.
+// forgets some: what is kept can always be worked out again.
 type memory[V any] struct {
 	mutex  sync.RWMutex
 	values map[string]remembered[V]
@@ -37,7 +37,14 @@ func (m *memory[V]) put(key string, value V, expires time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if len(m.values) >= m.limit {
-		clear(m.values)
+		// Any tenth: all at once would have to be worked out again at once.
+		forget := m.limit/10 + 1
+		for key := range m.values {
+			delete(m.values, key)
+			if forget--; forget == 0 {
+				break
+			}
+		}
 	}
 	m.values[key] = remembered[V]{value, expires}
 }

@@ -1,10 +1,10 @@
 package auth
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -54,8 +54,12 @@ func NewSigner(privateJWK string) (*Signer, error) {
 
 // Sign states to function that i calls.
 func (s *Signer) Sign(function string, i Identity) (string, error) {
-	who := function + "\x00" + i.Subject + "\x00" + i.Client + "\x00" + strings.Join(i.Roles, "\x00")
-	now := time.Now()
+	// JSON, because no separator is safe from names that hold it.
+	key, err := json.Marshal([]any{function, i})
+	if err != nil {
+		return "", fmt.Errorf("sign statement: %w", err)
+	}
+	who, now := string(key), time.Now()
 	if statement, ok := s.reused.get(who, now); ok {
 		return statement, nil
 	}
@@ -86,6 +90,11 @@ func NewVerifier(function, publicJWKS string) (*Verifier, error) {
 	var keys jose.JSONWebKeySet
 	if err := json.Unmarshal([]byte(publicJWKS), &keys); err != nil || len(keys.Keys) == 0 {
 		return nil, errors.New("IDENTITY_VERIFY_KEYS is not a JWK Set with a key; make identity-key prints one")
+	}
+	for _, key := range keys.Keys {
+		if _, ok := key.Key.(ed25519.PublicKey); !ok || key.KeyID == "" {
+			return nil, errors.New("IDENTITY_VERIFY_KEYS may hold public Ed25519 keys with a kid only; make identity-key prints one")
+		}
 	}
 	return &Verifier{function: function, keys: keys, known: newMemory[Identity](maxRemembered)}, nil
 }

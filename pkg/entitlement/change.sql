@@ -11,19 +11,21 @@ WITH prior AS (
     SELECT status_code, response_body, etag, request_hash
     FROM entitlement.idempotency_keys
     WHERE caller = $5 AND operation = $6 AND idem_key = $7 AND expires_at > now()
+), overtaken AS (
+    -- A purchase whose refund came first gives nothing; it takes nothing either,
+    -- since another purchase may have granted the item since.
+    SELECT $15::boolean AND $6 = 'grant' AND EXISTS (
+        SELECT FROM entitlement.refunded_purchases
+        WHERE user_id = $1 AND stock_keeping_unit = $2 AND purchase_id = $13) AS by_refund
 ), changed AS (
     INSERT INTO entitlement.entitlements AS e (user_id, stock_keeping_unit, status, version, updated_at)
-    SELECT $1, $2,
-           CASE WHEN $15::boolean AND $6 = 'grant' AND EXISTS (
-               SELECT FROM entitlement.refunded_purchases
-               WHERE user_id = $1 AND stock_keeping_unit = $2 AND purchase_id = $13
-           ) THEN 'REVOKED' ELSE $3 END,
-           1, clock_timestamp()
+    SELECT $1, $2, CASE WHEN by_refund THEN 'REVOKED' ELSE $3 END, 1, clock_timestamp()
+    FROM overtaken
     WHERE NOT EXISTS (SELECT FROM prior)
       AND ($4::bigint = 0 OR EXISTS (
           SELECT FROM entitlement.entitlements WHERE user_id = $1 AND stock_keeping_unit = $2))
     ON CONFLICT (user_id, stock_keeping_unit) DO UPDATE
-    SET status = excluded.status,
+    SET status = CASE WHEN (SELECT by_refund FROM overtaken) THEN e.status ELSE excluded.status END,
         version = e.version + 1,
         updated_at = greatest(clock_timestamp(), e.updated_at)
     WHERE $4::bigint = 0 OR e.version = $4::bigint

@@ -5,8 +5,10 @@
 package entitlement
 
 import (
+	"bytes"
 	"encoding/base64"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -46,10 +48,10 @@ type Changed struct {
 // Change is the content of a grant or revoke, and the data of a purchase event.
 // All fields are strings of 1 to 128 printable characters that the caller chose.
 type Change struct {
-	UserID           string `json:"user_id" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Whose entitlement changes." example:"u_123"`
-	StockKeepingUnit string `json:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"What is granted or revoked." example:"item1"`
-	Reason           string `json:"reason" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Why; the event's source." example:"purchase"`
-	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Because of what; the event's source_id." example:"p_456"`
+	UserID           string `json:"user_id" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose entitlement changes." example:"u_123"`
+	StockKeepingUnit string `json:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"What is granted or revoked." example:"item1"`
+	Reason           string `json:"reason" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Why; the event's source." example:"purchase"`
+	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Because of what; the event's source_id." example:"p_456"`
 }
 
 // Write is everything around a Change.
@@ -91,7 +93,7 @@ func encodeCursor(position string) string {
 
 func decodeCursor(cursor string) (string, error) {
 	position, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
+	if err != nil || !utf8.Valid(position) || bytes.IndexByte(position, 0) >= 0 {
 		return "", ErrCursor
 	}
 	return string(position), nil

@@ -42,6 +42,7 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (Counts, error) {
 		return counts, postgres.Wrap("cleanup", err)
 	}
 	published := now.Add(-r.Published)
+	oldestAudit := monthOf(now).AddDate(0, -r.AuditMonths, 0)
 	for _, batch := range []struct {
 		sql  string
 		args []any
@@ -54,6 +55,10 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (Counts, error) {
 			SELECT event_id FROM entitlement.outbox_events
 			WHERE event_id < $2 AND status = 'PUBLISHED' AND published_at <= $3 ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`,
 			[]any{cleanupBatch, id.Before(published), published}},
+		// Rows of months that had no partition when they were written.
+		{`DELETE FROM entitlement.entitlement_audit_default WHERE (audit_id, occurred_at) IN (
+			SELECT audit_id, occurred_at FROM entitlement.entitlement_audit_default
+			WHERE occurred_at < $2 LIMIT $1 FOR UPDATE SKIP LOCKED)`, []any{cleanupBatch, oldestAudit}},
 	} {
 		tag, err := s.pool.Exec(ctx, batch.sql, batch.args...)
 		if err != nil {
@@ -73,7 +78,7 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 	if err := s.pool.QueryRow(ctx, `SELECT now()`).Scan(&now); err != nil {
 		return counts, postgres.Wrap("audit partitions", err)
 	}
-	month := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+	month := monthOf(now)
 	existing, err := s.auditPartitions(ctx)
 	if err != nil {
 		return counts, err
@@ -106,6 +111,10 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 }
 
 const partitionPrefix = "entitlement_audit_y"
+
+func monthOf(t time.Time) time.Time {
+	return time.Date(t.UTC().Year(), t.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+}
 
 func partitionName(first time.Time) string { return partitionPrefix + first.Format("2006m01") }
 

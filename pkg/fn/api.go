@@ -14,10 +14,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Printable is the pattern of a string without control or other invisible
-// characters.
-const Printable = `^\P{C}+$`
-
 // api is a function's huma API: typed requests, validation, OpenAPI.
 type api struct{ huma.API }
 
@@ -61,6 +57,10 @@ func newProblem(status int, message string, errs []error) huma.StatusError {
 			return p
 		}
 	}
+	if message == "cannot read request body" {
+		// huma takes a body that breaks off for our fault.
+		status = http.StatusBadRequest
+	}
 	known, ok := codes[status]
 	if !ok {
 		if status >= http.StatusInternalServerError {
@@ -84,6 +84,9 @@ func newProblem(status int, message string, errs []error) huma.StatusError {
 // one of the route's roles, the body is strict JSON that fits I, and errors
 // become problems. I and O are huma inputs and outputs.
 func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O, error), more ...func(*huma.Operation, huma.Registry)) {
+	if route.Debug && !e.Settings.DebugEndpoints {
+		return
+	}
 	operation := huma.Operation{
 		OperationID: route.ID, Method: route.Method, Path: route.Path,
 		Summary: route.Summary, Description: route.Description,
@@ -97,7 +100,8 @@ func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O
 	for _, m := range more {
 		m(&operation, e.api.OpenAPI().Components.Schemas)
 	}
-	huma.Register(e.api, operation, func(ctx context.Context, in *I) (*O, error) {
+	// e.api itself would hide huma's configuration from it.
+	huma.Register(e.api.API, operation, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handler(ctx, in)
 		if err != nil {
 			return nil, e.problem(ctx, err)
@@ -111,6 +115,11 @@ func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(c)
 		identity, err := e.Authorize(r, route)
+		for name, values := range r.URL.Query() {
+			if err == nil && len(values) > 1 {
+				err = fault.New(fault.Invalid, "request_invalid", "The query parameter %q stands there more than once.", name)
+			}
+		}
 		if err == nil && route.hasBody() && !isJSON(c.Header("Content-Type")) {
 			err = fault.New(fault.UnsupportedMedia, "content_type_unsupported", "Send the body with Content-Type: application/json.")
 		}

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
@@ -40,6 +43,9 @@ const (
 // back. Errors are faults: what is no CloudEvent, lacks an attribute or is not
 // JSON is refused.
 func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error) {
+	if r.URL.RawQuery != "" {
+		return cloudevents.Event{}, fault.New(fault.Invalid, "request_invalid", "Events take no query parameters.")
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -51,7 +57,8 @@ func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 
-	structured := strings.HasPrefix(r.Header.Get("Content-Type"), structuredType)
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	structured := err == nil && media == structuredType
 	if !structured && !isJSON(r.Header.Get("Content-Type")) {
 		return cloudevents.Event{}, fault.New(fault.UnsupportedMedia, "content_type_unsupported",
 			"Send a CloudEvent with JSON data: binary mode as application/json with ce- headers, or structured mode as %s.", structuredType)
@@ -59,19 +66,23 @@ func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error
 	if err := checkJSON(body); err != nil {
 		return cloudevents.Event{}, malformed(err)
 	}
-	if structured {
-		// The SDK would match names in any case; two spellings must not both count.
-		if err := checkNames(body); err != nil {
-			return cloudevents.Event{}, err
-		}
-	}
-	// The SDK consumes the body.
+	// The SDK consumes the body, and knows the media type in lower case only.
 	copied := r.Clone(r.Context())
 	copied.Body = io.NopCloser(bytes.NewReader(body))
-	event, err := cehttp.NewEventFromHTTPRequest(copied)
+	copied.Header.Set("Content-Type", media)
+	if structured {
+		// The SDK would match names in any case; two spellings must not both count.
+		err = checkNames(body)
+	} else {
+		err = decodeAttributes(copied.Header)
+	}
 	if err != nil {
+		return cloudevents.Event{}, err
+	}
+	event, err := cehttp.NewEventFromHTTPRequest(copied)
+	if err != nil || event.SpecVersion() != cloudevents.VersionV1 {
 		return cloudevents.Event{}, fault.New(fault.Invalid, "event_invalid",
-			"This is not a CloudEvent: specversion, id, source and type are required, as ce- headers or in the structured JSON.")
+			"This is not a CloudEvent 1.0 with JSON data: specversion, id, source and type are required, as ce- headers or in the structured JSON.")
 	}
 	if err := event.Validate(); err != nil {
 		return cloudevents.Event{}, fault.New(fault.Invalid, "event_invalid", "The CloudEvent is not valid: %s.", oneLine(err))
@@ -85,12 +96,33 @@ func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error
 	return *event, nil
 }
 
+// decodeAttributes undoes the percent-encoding of attributes in headers (CloudEvents
+// HTTP binding 1.0.2, section 3.1.3.2), so that an event is the same one in either
+// mode, and refuses what could be read in two ways.
+func decodeAttributes(header http.Header) error {
+	for name, values := range header {
+		if !strings.HasPrefix(name, "Ce-") {
+			continue
+		}
+		decoded, err := url.PathUnescape(values[0])
+		if err != nil || len(values) > 1 || !utf8.ValidString(decoded) {
+			return fault.New(fault.Invalid, "event_invalid", "The header %s must be there once, percent-encoded UTF-8.", strings.ToLower(name))
+		}
+		values[0] = decoded
+	}
+	return nil
+}
+
 func checkNames(body []byte) error {
-	var names map[string]any
-	if err := DecodeJSON(body, &names); err != nil {
+	var envelope any
+	if err := DecodeJSON(body, &envelope); err != nil {
 		return malformed(err)
 	}
-	for name := range names {
+	attributes, ok := envelope.(map[string]any)
+	if !ok {
+		return fault.New(fault.Invalid, "event_invalid", "A structured CloudEvent is a JSON object.")
+	}
+	for name := range attributes {
 		if name != strings.ToLower(name) {
 			return fault.New(fault.Invalid, "event_invalid", "CloudEvents attributes are lowercase; %q is not.", name)
 		}
@@ -122,6 +154,9 @@ func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event
 			}
 			if !slices.Contains(e.Function.Events, event.Type()) {
 				return nil, UnknownEvent(event.Type())
+			}
+			if len(event.Data()) == 0 {
+				return nil, fault.New(fault.Invalid, "event_invalid", "The event has no data.")
 			}
 			var data T
 			if err := decodeValid(e.api.OpenAPI().Components.Schemas, schema, event.Data(), &data); err != nil {

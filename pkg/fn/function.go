@@ -60,6 +60,8 @@ type Route struct {
 	Description string
 	// Roles of which the caller must have one; none: any caller who is known.
 	Roles []string
+	// Debug routes exist only where DEBUG_ENDPOINTS is true.
+	Debug bool
 }
 
 // Pattern is the route in ServeMux syntax.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"runtime/debug"
 	"strings"
 	"unicode/utf8"
@@ -48,7 +49,7 @@ const MaxBodyBytes = 64 << 10
 func (e *Env) wrap() http.Handler {
 	log := e.Logger()
 	fallback := notFound(e.Mux)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handle := func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			// http.ErrAbortHandler is how a handler hangs up on purpose.
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
@@ -58,7 +59,6 @@ func (e *Env) wrap() http.Handler {
 				panic(p)
 			}
 		}()
-		r = r.WithContext(telemetry.FromRequest(r))
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -66,17 +66,28 @@ func (e *Env) wrap() http.Handler {
 			problem.Write(w, err)
 			return
 		}
-		if _, pattern := e.Mux.Handler(r); pattern == "" {
+		// ServeMux would redirect a path that is not clean, and clients would lose
+		// their body and token on the way.
+		if _, pattern := e.Mux.Handler(r); pattern == "" || path.Clean(r.URL.EscapedPath()) != r.URL.EscapedPath() {
 			fallback(w, r)
 			return
 		}
 		e.Mux.ServeHTTP(w, r)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(telemetry.FromRequest(r))
+		if !e.Function.Public {
+			handle(w, r)
+			return
+		}
+		logged(log, e.Mux, w, r, func(w http.ResponseWriter) { handle(w, r) })
 	})
 }
 
 // readable refuses paths and queries that no store could hold.
 func readable(r *http.Request) error {
-	query, err := url.QueryUnescape(r.URL.RawQuery)
+	_, err := url.ParseQuery(r.URL.RawQuery)
+	query, _ := url.QueryUnescape(r.URL.RawQuery)
 	if err != nil || !utf8.ValidString(query) || !utf8.ValidString(r.URL.Path) ||
 		strings.ContainsRune(query, 0) || strings.ContainsRune(r.URL.Path, 0) {
 		return fault.New(fault.Malformed, "url_invalid", "The URL is not valid UTF-8, holds a NUL, or has a broken escape.")
@@ -97,7 +108,7 @@ func notFound(mux *http.ServeMux) http.HandlerFunc {
 				allowed = append(allowed, method)
 			}
 		}
-		if len(allowed) == 0 {
+		if len(allowed) == 0 || path.Clean(r.URL.EscapedPath()) != r.URL.EscapedPath() {
 			problem.Write(w, problem.New(http.StatusNotFound, "route_not_found", "There is nothing at this path; /docs lists what there is."))
 			return
 		}

@@ -10,7 +10,7 @@ import (
 
 // UserPath is embedded in the input of a route under /v1/users/{user_id}.
 type UserPath struct {
-	UserID string `path:"user_id" minLength:"1" maxLength:"128" pattern:"^\\P{C}+$" patternDescription:"printable characters" doc:"Whose." example:"u_123"`
+	UserID string `path:"user_id" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose." example:"u_123"`
 }
 
 // Page is embedded in the input of a list.

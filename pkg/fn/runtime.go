@@ -96,7 +96,7 @@ type Env struct {
 	verifier *auth.Verifier
 }
 
-// Log is the process's log with the function's name.
+// Logger is the process's log with the function's name.
 func (e *Env) Logger() *slog.Logger { return e.Log.With("function", e.Function.Name) }
 
 // Postgres returns the pool of a domain's database. It connects on first use.

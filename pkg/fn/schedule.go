@@ -8,16 +8,30 @@ import (
 	"time"
 )
 
+// scheduleStagger is between the ticks of functions with the same schedule.
+const scheduleStagger = 100 * time.Millisecond
+
 // RunSchedule ticks every function that has a schedule, until ctx ends. It is the
 // cron of a process that holds all functions. A tick that is still running when
 // the next is due is not met by another.
 func (rt *Runtime) RunSchedule(ctx context.Context) {
 	var group sync.WaitGroup
+	started := map[time.Duration]int{}
 	for _, f := range rt.Functions {
 		if f.Schedule <= 0 {
 			continue
 		}
-		group.Go(func() { rt.tickEvery(ctx, f) })
+		// The registry lists a chain in its order, relay before notify: each starts a
+		// little after the one before and finds what that one left.
+		after := time.Duration(started[f.Schedule]) * scheduleStagger
+		started[f.Schedule]++
+		group.Go(func() {
+			select {
+			case <-time.After(after):
+				rt.tickEvery(ctx, f)
+			case <-ctx.Done():
+			}
+		})
 	}
 	group.Wait()
 }

@@ -3,7 +3,9 @@ package fn
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -100,7 +102,7 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 	lingerUntil := time.Now().Add(d.env.Settings.TickLinger)
 	for {
 		for {
-			report, err := d.step(ctx)
+			report, err := d.stepSafely(ctx)
 			total.add(report)
 			if err != nil {
 				return err
@@ -123,6 +125,16 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 			return nil
 		}
 	}
+}
+
+// stepSafely turns a panic into an error: the next tick must find the drain free.
+func (d *drain) stepSafely(ctx context.Context) (report Report, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return d.step(ctx)
 }
 
 // asked waits up to wait for a tick that asks to look again.

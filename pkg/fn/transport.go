@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
-	"time"
 )
 
 // Local reaches functions in this process: the request's host is the name of the
@@ -40,7 +37,7 @@ func (l Local) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	return &http.Response{
-		Status: http.StatusText(w.status), StatusCode: w.status,
+		Status: fmt.Sprintf("%d %s", w.status, http.StatusText(w.status)), StatusCode: w.status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: w.sent, Body: w.body, ContentLength: w.length, Request: r,
 	}, nil
@@ -115,42 +112,4 @@ func (w *localWriter) finish() {
 	}
 	w.WriteHeader(http.StatusOK)
 	w.start(io.NopCloser(&w.buffer), int64(w.buffer.Len()))
-}
-
-const (
-	remoteIdlePerHost  = 64
-	remoteIdleTimeout  = 60 * time.Second
-	remoteDialTimeout  = 3 * time.Second
-	remoteFirstByteMax = 60 * time.Second
-)
-
-// Remote reaches functions in other processes: template is FUNCTION_URL, in which
-// {function} stands for the name.
-func Remote(template string) (http.RoundTripper, error) {
-	probe, err := url.Parse(strings.ReplaceAll(template, "{function}", "name"))
-	if err != nil || probe.Host == "" || probe.Path != "" && probe.Path != "/" {
-		return nil, fmt.Errorf("FUNCTION_URL must look like http://{function}.default.svc.cluster.local, is %q", template)
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil
-	transport.MaxIdleConnsPerHost = remoteIdlePerHost
-	transport.IdleConnTimeout = remoteIdleTimeout
-	transport.TLSHandshakeTimeout = remoteDialTimeout
-	transport.ResponseHeaderTimeout = remoteFirstByteMax
-	return remote{template, transport}, nil
-}
-
-type remote struct {
-	template  string
-	transport http.RoundTripper
-}
-
-func (t remote) RoundTrip(r *http.Request) (*http.Response, error) {
-	target, err := url.Parse(strings.ReplaceAll(t.template, "{function}", r.URL.Host))
-	if err != nil {
-		return nil, err
-	}
-	outgoing := r.Clone(r.Context())
-	outgoing.URL.Scheme, outgoing.URL.Host, outgoing.Host = target.Scheme, target.Host, target.Host
-	return t.transport.RoundTrip(outgoing)
 }

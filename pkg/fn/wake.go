@@ -3,6 +3,7 @@ package fn
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ func (rt *Runtime) Wake(function string) {
 	rt.mutex.Lock()
 	w := rt.wakers[function]
 	if w == nil {
-		w = &waker{invoke: rt.Invoke, url: "http://" + function + TickPath}
+		w = &waker{log: rt.Log, invoke: rt.Invoke, url: "http://" + function + TickPath}
 		rt.wakers[function] = w
 	}
 	rt.mutex.Unlock()
@@ -30,6 +31,7 @@ func (rt *Runtime) Wake(function string) {
 }
 
 type waker struct {
+	log    *slog.Logger
 	invoke http.RoundTripper
 	url    string
 
@@ -59,6 +61,7 @@ func (w *waker) run(life context.Context) {
 		w.mutex.Lock()
 		if err != nil {
 			w.failed++
+			w.log.Debug("wake not taken", "url", w.url, "failed", w.failed, "error", err.Error())
 		}
 		if !w.again || life.Err() != nil {
 			w.running = false

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -51,41 +52,76 @@ func (d Delivery) Again(after time.Duration) error { return d.msg.NakWithDelay(a
 // Terminate says that the message is never to come again.
 func (d Delivery) Terminate(reason string) error { return d.msg.TermWithReason(reason) }
 
-// Fetch returns up to limit messages that are there now; it does not wait for
-// more. Its error is fault.Unavailable.
+// settleWait is how long an empty Fetch waits for a first message. JetStream
+// acknowledges a message to its publisher a moment before its consumers know of
+// it: whoever was woken by the publisher would find nothing.
+const settleWait = 25 * time.Millisecond
+
+// Fetch returns up to limit messages that are there now. When there are none it
+// waits 25 ms for a first one, so an empty answer means that none is left. Its
+// error is fault.Unavailable.
 func (c *Consumer) Fetch(ctx context.Context, limit int) ([]Delivery, error) {
 	var deliveries []Delivery
-	err := c.with(ctx, func(consumer jetstream.Consumer) error {
-		batch, err := consumer.FetchNoWait(limit)
-		if err != nil {
+	err := c.with(ctx, func(consumer jetstream.Consumer) (err error) {
+		if deliveries, err = collect(consumer.FetchNoWait(limit)); err != nil || len(deliveries) > 0 {
 			return err
 		}
-		for msg := range batch.Messages() {
-			delivery := Delivery{Message: fromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), msg: msg}
-			if meta, err := msg.Metadata(); err == nil {
-				delivery.Delivered = meta.NumDelivered
-			}
-			deliveries = append(deliveries, delivery)
-		}
-		if len(deliveries) > 0 {
-			return nil // the next Fetch meets the error, if it lasts
-		}
-		return batch.Error()
+		deliveries, err = collect(consumer.Fetch(1, jetstream.FetchMaxWait(settleWait)))
+		return err
 	})
 	return deliveries, err
 }
 
-// Idle reports whether every message of the stream was delivered to this consumer
-// and acknowledged.
-func (c *Consumer) Idle(ctx context.Context) (idle bool, err error) {
+func collect(batch jetstream.MessageBatch, err error) ([]Delivery, error) {
+	if err != nil {
+		return nil, err
+	}
+	var deliveries []Delivery
+	for msg := range batch.Messages() {
+		delivery := Delivery{Message: fromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), msg: msg}
+		if meta, err := msg.Metadata(); err == nil {
+			delivery.Delivered = meta.NumDelivered
+		}
+		deliveries = append(deliveries, delivery)
+	}
+	if len(deliveries) > 0 {
+		return deliveries, nil // the next Fetch meets the error, if it lasts
+	}
+	return nil, batch.Error()
+}
+
+// Caught reports whether every message of the stream that is older than age was
+// delivered to this consumer and acknowledged.
+func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {
 	err = c.with(ctx, func(consumer jetstream.Consumer) error {
 		info, err := consumer.Info(ctx)
+		if err != nil {
+			return err
+		}
+		if info.NumPending == 0 && info.NumAckPending == 0 {
+			caught = true
+			return nil
+		}
+		// Everything up to the floor is acknowledged; the next one is the oldest that
+		// may not be.
+		js, err := c.client.jetstream(ctx)
+		if err != nil {
+			return err
+		}
+		stream, err := js.Stream(ctx, StreamName(c.subject))
+		if err != nil {
+			return err
+		}
+		oldest, err := stream.GetMsg(ctx, info.AckFloor.Stream+1)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil // it left the stream meanwhile; the next call sees another
+		}
 		if err == nil {
-			idle = info.NumPending == 0 && info.NumAckPending == 0
+			caught = time.Since(oldest.Time) < age
 		}
 		return err
 	})
-	return idle, err
+	return caught, err
 }
 
 // with runs do with the consumer on the broker. A broker that lost its store has

@@ -159,4 +159,3 @@ func TestConsumerAfterRestart(t *testing.T) {
 		})
 	}
 }
-

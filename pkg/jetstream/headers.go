@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"strings"
 	"time"
@@ -25,11 +26,11 @@ func toMsg(m event.Message) *nats.Msg {
 		"ce-id":               {m.ID},
 		"ce-type":             {m.Type},
 		"ce-source":           {m.Source},
-		"ce-subject":          {url.PathEscape(m.Key)},
+		"ce-subject":          {escape(m.Key)},
 		"ce-time":             {when},
 		"content-type":        {contentType},
 		"event_type":          {m.ShortType()},
-		"aggregate_key":       {url.PathEscape(m.Key)},
+		"aggregate_key":       {escape(m.Key)},
 		"occurred_at":         {when},
 	}
 	if m.Traceparent != "" {
@@ -37,6 +38,20 @@ func toMsg(m event.Message) *nats.Msg {
 		h["trace_id"] = []string{traceID(m.Traceparent)}
 	}
 	return &nats.Msg{Subject: m.Subject, Header: h, Data: m.Data}
+}
+
+// escape percent-encodes what a header cannot hold: CloudEvents HTTP binding 1.0.2,
+// section 3.1.3.2. Everything else stays readable.
+func escape(text string) string {
+	var out strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c <= ' ' || c > '~' || c == '"' || c == '%' {
+			fmt.Fprintf(&out, "%%%02X", c)
+		} else {
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
 }
 
 // fromHeaders reads what toMsg wrote. It does not judge: an event that is not

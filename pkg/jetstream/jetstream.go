@@ -25,6 +25,8 @@ const (
 	apiTimeout      = 5 * time.Second
 	duplicateWindow = 2 * time.Minute
 	maxPending      = 1024 // published and not yet acknowledged, per process
+	// ackTimeout frees the place of a message whose acknowledgement was lost.
+	ackTimeout = 20 * time.Second
 )
 
 // Limits of the streams; the settings name them.
@@ -78,12 +80,18 @@ func (c *Client) jetstream(ctx context.Context) (jetstream.JetStream, error) {
 }
 
 func (c *Client) connect() error {
-	if c.conn != nil {
+	// A connection that the server refused (a password changed, say) is closed for
+	// good; the next one may be let in.
+	if c.conn != nil && !c.conn.IsClosed() {
 		return nil
 	}
 	conn, err := nats.Connect(c.url, nats.Name(c.name),
 		nats.Timeout(connectTimeout), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		// A password that is wrong now may be right later.
+		nats.IgnoreAuthErrorAbort(),
+		// The library would print them; what matters reaches the caller.
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 		// What is written while the broker is away would be sent much later, by a
 		// worker whose lease is over.
 		nats.ReconnectBufSize(-1),
@@ -92,7 +100,8 @@ func (c *Client) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect to nats: %w", err)
 	}
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(apiTimeout))
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending),
+		jetstream.WithPublishAsyncTimeout(ackTimeout), jetstream.WithDefaultTimeout(apiTimeout))
 	if err != nil {
 		conn.Close()
 		return fmt.Errorf("jetstream: %w", err)

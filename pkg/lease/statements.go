@@ -21,8 +21,9 @@ func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string)
 		names.Replace(returnSQL), names.Replace(extendSQL), names.Replace(giveUpSQL)
 }
 
-// MATERIALIZED matters: without it the planner may run the locking subquery
-// again, and claim more than the limit.
+// The rows are chosen in a CTE, which runs once: as a subquery (id IN (SELECT …
+// LIMIT …)) the planner may run it again, and claim more than the limit.
+// MATERIALIZED says that this is meant.
 const claimSQL = `
 WITH due AS MATERIALIZED (
 	SELECT {id} AS id, attempt_count

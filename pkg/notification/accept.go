@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -64,7 +65,7 @@ func Poison(err error) bool {
 type input struct {
 	ids, events            []uuid.UUID
 	users, types, payloads []string
-	times                  []any
+	times                  []time.Time
 	traces                 []string
 }
 

@@ -2,6 +2,7 @@ package notification
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -25,10 +26,14 @@ const maxReasonBytes = 1000
 func (s *Store) DeadLetter(ctx context.Context, u Unreadable) error {
 	// A nil []byte would be NULL, and the table tells raw letters by it.
 	data := append([]byte{}, u.Data...)
-	_, err := s.pool.Exec(ctx, `
+	headers, err := json.Marshal(storableHeaders(u.Headers))
+	if err != nil {
+		return err
+	}
+	_, err = s.pool.Exec(ctx, `
 		INSERT INTO notification.notification_dlq (event_id, event_type, raw_message, raw_headers, error)
-		VALUES ($1, $2, $3, $4, $5)`,
-		storable(u.EventID), storable(u.Type), data, storableHeaders(u.Headers), clip(storable(u.Reason.Error())))
+		VALUES ($1, $2, $3, $4::jsonb, $5)`,
+		storable(u.EventID), storable(u.Type), data, string(headers), clip(storable(u.Reason.Error())))
 	return postgres.Wrap("dead letter", err)
 }
 

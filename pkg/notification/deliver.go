@@ -60,6 +60,15 @@ func (e *never) Unwrap() error { return e.reason }
 // Never is the error of a notification that cannot be delivered whatever is done.
 func Never(reason error) error { return &never{reason} }
 
+// IsNever reports whether err is by Never.
+func IsNever(err error) bool {
+	var n *never
+	return errors.As(err, &n)
+}
+
+// errNoTime is the result of a row whose turn came after the claim's deadline.
+var errNoTime = errors.New("no time was left in this lease")
+
 // Report counts what happened to the rows of one batch.
 type Report struct {
 	Claimed, Done, Retried, Dead, LostLease int
@@ -76,9 +85,11 @@ type Deliverer struct {
 // parallel sends of one batch; a slow receiver holds up only its share.
 const parallel = 16
 
+// A notification that was requeued by hand and fails again keeps its one letter.
 const deadLetterSQL = `
 	INSERT INTO notification.notification_dlq (notification_id, event_id, user_id, event_type, payload, error)
-	SELECT notification_id, event_id::text, user_id, event_type, payload, last_error FROM dead`
+	SELECT notification_id, event_id::text, user_id, event_type, payload, last_error FROM dead
+	ON CONFLICT (notification_id) DO UPDATE SET error = excluded.error, created_at = now()`
 
 // NewDeliverer returns a deliverer; worker is shown in locked_by.
 func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channel Channel, log *slog.Logger) *Deliverer {
@@ -93,8 +104,8 @@ func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channe
 	return &Deliverer{queue: queue, channel: channel, log: log}
 }
 
-// finishTimeout bounds the statements after sending; it fits in what a lease
-// leaves after its deadline.
+// finishTimeout bounds the statements after the work. When it outlasts a short
+// lease, the fencing token still keeps them from touching what others hold.
 const finishTimeout = 5 * time.Second
 
 // Step claims one batch, sends it and writes down what became of it.
@@ -110,16 +121,19 @@ func (d *Deliverer) Step(ctx context.Context) (Report, error) {
 	cancel()
 
 	var done []uuid.UUID
-	var retry, dead []lease.Failure
+	var retry, returned, dead []lease.Failure
 	for i, row := range claim.Rows {
 		failure := lease.Failure{ID: row.ID, Reason: results[i]}
-		var last *never
 		var later *retryAfter
 		switch {
 		case results[i] == nil:
 			done = append(done, row.ID)
 			continue
-		case errors.As(results[i], &last), errors.Is(results[i], lease.ErrExhausted):
+		case errors.Is(results[i], errNoTime):
+			// It was not tried, so that was no attempt.
+			returned = append(returned, failure)
+			continue
+		case IsNever(results[i]), errors.Is(results[i], lease.ErrExhausted):
 			dead = append(dead, failure)
 		case errors.As(results[i], &later):
 			failure.After = later.after
@@ -130,24 +144,25 @@ func (d *Deliverer) Step(ctx context.Context) (Report, error) {
 		d.log.WarnContext(ctx, "notification not sent", "notification_id", textID(row.ID),
 			"event_id", row.Row.EventID, "attempt", row.Attempt, "error", results[i].Error())
 	}
-	return report, d.finish(context.WithoutCancel(ctx), claim, done, retry, dead, &report)
+	return report, d.finish(context.WithoutCancel(ctx), claim, done, retry, returned, dead, &report)
 }
 
-func (d *Deliverer) finish(ctx context.Context, claim *lease.Claim[Outgoing], done []uuid.UUID, retry, dead []lease.Failure, report *Report) error {
+func (d *Deliverer) finish(ctx context.Context, claim *lease.Claim[Outgoing], done []uuid.UUID, retry, returned, dead []lease.Failure, report *Report) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	lostDone, finishErr := claim.Finish(ctx, done)
 	worn, lostRetry, retryErr := claim.Retry(ctx, retry)
+	lostReturned, returnErr := claim.Return(ctx, returned)
 	lostDead, deadErr := claim.GiveUp(ctx, dead)
 	report.Done = len(done) - lostDone
-	report.Retried = len(retry) - worn - lostRetry
+	report.Retried = len(retry) - worn - lostRetry + len(returned) - lostReturned
 	report.Dead = len(dead) - lostDead + worn
-	report.LostLease = lostDone + lostRetry + lostDead
-	return errors.Join(finishErr, retryErr, deadErr)
+	report.LostLease = lostDone + lostRetry + lostReturned + lostDead
+	return errors.Join(finishErr, retryErr, returnErr, deadErr)
 }
 
-// send returns one result a row. Rows whose turn comes after the deadline are
-// retried, not sent: their lease might end while they are on their way.
+// send returns one result a row. Rows whose turn comes after the deadline are not
+// sent: their lease might end while they are on their way.
 func (d *Deliverer) send(ctx context.Context, rows []lease.Claimed[Outgoing]) []error {
 	results := make([]error, len(rows))
 	var group errgroup.Group
@@ -170,7 +185,7 @@ func (d *Deliverer) send(ctx context.Context, rows []lease.Claimed[Outgoing]) []
 
 func (d *Deliverer) sendOne(ctx context.Context, o Outgoing) (err error) {
 	if ctx.Err() != nil {
-		return fmt.Errorf("no time left in this lease: %w", ctx.Err())
+		return errNoTime
 	}
 	defer func() {
 		if r := recover(); r != nil {

@@ -37,6 +37,9 @@ type Notification struct {
 	Payload      json.RawMessage `json:"payload" doc:"The event's fields."`
 }
 
+// Consumer is the name under which this domain consumes events.
+const Consumer = "notify"
+
 // ErrCursor is the answer to a cursor that no list made.
 var ErrCursor = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
 

@@ -75,8 +75,8 @@ func NewRelay(pool *pgxpool.Pool, table string, policy lease.Policy, worker stri
 	return &Relay{queue: queue, publisher: publisher, published: published, log: log}
 }
 
-// finishTimeout bounds the statements after publishing; it fits in what a lease
-// leaves after its deadline.
+// finishTimeout bounds the statements after the work. When it outlasts a short
+// lease, the fencing token still keeps them from touching what others hold.
 const finishTimeout = 5 * time.Second
 
 // Step claims one batch, publishes it and finishes it. While the broker is away

@@ -21,9 +21,9 @@ type Consumer interface {
 	// Missing returns those of ids that the consumer has neither processed nor
 	// put aside.
 	Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
-	// Idle reports whether no message waits for the consumer: then what it misses
-	// will not come by itself.
-	Idle(ctx context.Context) (bool, error)
+	// Caught reports whether the consumer has dealt with every message that is older
+	// than age: then what it misses of that time will not come by itself.
+	Caught(ctx context.Context, age time.Duration) (bool, error)
 }
 
 // Reconciler publishes again what was PUBLISHED and never arrived: PUBLISHED
@@ -70,24 +70,32 @@ func (r *Reconciler) Step(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report := Report{Claimed: len(rows), Done: len(rows) - len(missing), Retried: len(missing)}
+	report := Report{Claimed: len(rows), Done: len(rows) - len(missing)}
 	if len(missing) > 0 {
-		return report, r.publishAgain(ctx, missing, byID)
+		sent, dead, err := r.publishAgain(ctx, missing, byID)
+		report.Retried, report.Dead = sent, dead
+		if err != nil || dead < len(missing) {
+			return report, err
+		}
 	}
 	report.More = len(rows) == reconcileBatch
 	return report, r.advance(ctx, last)
 }
 
-func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, records map[uuid.UUID]event.Record) error {
-	idle, err := r.consumer.Idle(ctx)
-	if err != nil || !idle {
-		return err // they may be on their way
+// publishAgain returns how many events are on their way again, and how many can
+// never be: what was published once may be unreadable to a newer version.
+func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, records map[uuid.UUID]event.Record) (sent, dead int, err error) {
+	caught, err := r.consumer.Caught(ctx, r.after)
+	if err != nil || !caught {
+		return 0, 0, err // they may be on their way
 	}
-	messages := make([]event.Message, 0, len(missing))
+	var messages []event.Message
 	for _, eventID := range missing {
 		message, err := event.Encode(records[eventID])
 		if err != nil {
-			return err
+			r.log.ErrorContext(ctx, "event was lost and cannot be published again", "event_id", eventID, "error", err.Error())
+			dead++
+			continue
 		}
 		// The broker would answer that it knows the event's id, even when the message
 		// is gone.
@@ -95,7 +103,13 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 		messages = append(messages, message)
 		r.log.WarnContext(ctx, "event was lost after it was published; publishing it again", "event_id", eventID)
 	}
-	return errors.Join(r.publisher.Publish(ctx, messages)...)
+	failures := r.publisher.Publish(ctx, messages)
+	for _, failure := range failures {
+		if failure == nil {
+			sent++
+		}
+	}
+	return sent, dead, errors.Join(failures...)
 }
 
 type reconcileRow struct {

@@ -131,50 +131,77 @@ func TestCrashOnTheLastAttempt(t *testing.T) {
 }
 
 // A worker sleeps longer than its lease while it publishes. Another takes its
-// rows; the sleeper is told, and overwrites nothing.
+// rows, and still holds them or is done; the sleeper is told, and overwrites nothing.
 func TestPausedLongerThanTheLease(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]error{"published": nil, "broker away": outbox.ErrBroker, "refused": outbox.ErrRefused, "failed": errors.New("failed")} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := setup(t)
-			ids := f.insert(3)
-			asleep, wake := make(chan struct{}), make(chan struct{})
-			paused := f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
-				close(asleep)
-				<-wake
-				results := make([]error, len(m))
-				for i := range results {
-					results[i] = answer
+	for _, successor := range []string{"holds", "done"} {
+		for name, answer := range map[string]error{"published": nil, "broker away": outbox.ErrBroker, "refused": outbox.ErrRefused, "failed": errors.New("failed")} {
+			t.Run(successor+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				f := setup(t)
+				ids := f.insert(3)
+				first, second := f.paused(answer), (*pausedRelay)(nil)
+				f.due()
+				want := "PUBLISHED"
+				if successor == "holds" {
+					second, want = f.paused(nil), "IN_FLIGHT"
+				} else if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 3 {
+					t.Errorf("the successor: %+v", report)
 				}
-				return results
-			}})
-			type outcome struct {
-				report outbox.Report
-				err    error
-			}
-			ended := make(chan outcome, 1)
-			go func() {
-				report, err := paused.Step(f.ctx)
-				ended <- outcome{report, err}
-			}()
-			<-asleep
-			f.due()
-			if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 3 {
-				t.Errorf("the successor: %+v", report)
-			}
-			close(wake)
-			got := <-ended
-			if want := (outbox.Report{Claimed: 3, LostLease: 3}); got.report != want || got.err != nil {
-				t.Errorf("%+v, %v; want %+v", got.report, got.err, want)
-			}
-			for _, id := range ids {
-				if r := f.row(id); r.Status != "PUBLISHED" || r.Attempts != 2 {
-					t.Errorf("overwritten: %+v", r)
+				if report := first.wake(t); report != (outbox.Report{Claimed: 3, LostLease: 3}) {
+					t.Errorf("the sleeper: %+v", report)
 				}
-			}
-		})
+				for _, id := range ids {
+					if r := f.row(id); r.Status != want || r.Attempts != 2 {
+						t.Errorf("overwritten: %+v", r)
+					}
+				}
+				if second != nil {
+					if report := second.wake(t); report != (outbox.Report{Claimed: 3, Done: 3}) {
+						t.Errorf("the successor: %+v", report)
+					}
+				}
+			})
+		}
 	}
+}
+
+// pausedRelay is one that sleeps while it publishes.
+type pausedRelay struct {
+	awake chan struct{}
+	ended chan outbox.Report
+}
+
+// paused starts a relay and returns when it sleeps; answer is what it gets for
+// every message.
+func (f *fixture) paused(answer error) *pausedRelay {
+	f.t.Helper()
+	p := &pausedRelay{make(chan struct{}), make(chan outbox.Report, 1)}
+	asleep := make(chan struct{})
+	relay := f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
+		close(asleep)
+		<-p.awake
+		results := make([]error, len(m))
+		for i := range results {
+			results[i] = answer
+		}
+		return results
+	}})
+	go func() {
+		report, err := relay.Step(f.ctx)
+		if err != nil {
+			f.t.Error(err)
+		}
+		p.ended <- report
+	}()
+	<-asleep
+	return p
+}
+
+func (p *pausedRelay) wake(t testing.TB) outbox.Report {
+	t.Helper()
+	close(p.awake)
+	return <-p.ended
 }
 
 // Publishing is told to stop well before the lease ends.

@@ -48,6 +48,7 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	}
 	config.ConnConfig.DefaultQueryExecMode = mode
 	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.AfterConnect = registerTypes
 	config.MaxConns = size
 	config.MinConns = 0
 	config.MaxConnIdleTime = maxConnIdle
@@ -86,11 +87,12 @@ func Conflicted(err error) bool {
 	return code == "40001" || code == "40P01"
 }
 
-// BadData reports whether the statement failed because of the values it was
-// given (classes 22 and 23): trying again cannot help.
+// BadData reports whether the statement failed because of the values it was given
+// (classes 22, 23 and 54: wrong, refused, and larger than Postgres can hold):
+// trying again cannot help.
 func BadData(err error) bool {
 	code := Code(err)
-	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23")
+	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "54")
 }
 
 // Unavailable reports whether err means that Postgres could not be reached, is

@@ -98,9 +98,11 @@ func Write(w http.ResponseWriter, err error) {
 		w.Header()[name] = values
 	}
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Type", ContentType)
 	w.Header().Del("Content-Length")
 	w.WriteHeader(p.Status)
-	// The client may be gone; there is nobody left to tell.
-	_ = json.NewEncoder(w).Encode(p)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false) // it is no HTML, and people read it
+	_ = encoder.Encode(p)        // the client may be gone
 }

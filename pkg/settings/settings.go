@@ -31,7 +31,7 @@ type Settings struct {
 	PublicURL            string        `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
 	OIDCIssuer           string        `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
 	OIDCAudience         string        `env:"OIDC_AUDIENCE" envDefault:"miniserver" doc:"Audience that an access token must name."`
-	FunctionURL          string        `env:"FUNCTION_URL" doc:"How the gateway and wakes reach a function in another process: a URL with {function} in it, such as http://{function}.default.svc.cluster.local."`
+	FunctionURL          string        `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
 	IdentitySigningKey   string        `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
 	IdentityVerifyKeys   string        `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
 	ReadHeaderTimeout    time.Duration `env:"READ_HEADER_TIMEOUT" envDefault:"5s" doc:"How long a client may take to send its headers."`
@@ -47,8 +47,10 @@ type Settings struct {
 	LeaseMaxAttempts     int           `env:"LEASE_MAX_ATTEMPTS" envDefault:"10" doc:"Claims a row gets before it is FAILED."`
 	LeaseBackoffBase     time.Duration `env:"LEASE_BACKOFF_BASE" envDefault:"1s" doc:"Backoff after the first failure; it doubles, times 0.5 to 1.5."`
 	LeaseBackoffCap      time.Duration `env:"LEASE_BACKOFF_CAP" envDefault:"60s" doc:"Longest backoff, before the factor of 0.5 to 1.5."`
-	StreamMaxBytes       int64         `env:"STREAM_MAX_BYTES" envDefault:"1073741824" doc:"Bytes a JetStream stream may hold; a full stream refuses, it does not drop."`
-	StreamMaxAge         time.Duration `env:"STREAM_MAX_AGE" envDefault:"168h" doc:"How long a JetStream stream keeps an event."`
+	DeliveryMaxAttempts  int           `env:"DELIVERY_MAX_ATTEMPTS" envDefault:"0" doc:"Claims a notification gets before it is FAILED; 0 is LEASE_MAX_ATTEMPTS. Raise it where receivers may be down for hours."`
+	DeliveryBackoffCap   time.Duration `env:"DELIVERY_BACKOFF_CAP" envDefault:"0s" doc:"Longest backoff of a notification; 0s is LEASE_BACKOFF_CAP."`
+	StreamMaxBytes       int64         `env:"STREAM_MAX_BYTES" envDefault:"-1" doc:"Bytes a JetStream stream may hold, -1 for what the server has. A full stream refuses, it does not drop, so leave room for STREAM_MAX_AGE at about 1 kB an event. Used when the stream is made."`
+	StreamMaxAge         time.Duration `env:"STREAM_MAX_AGE" envDefault:"168h" doc:"How long a JetStream stream keeps an event. Used when the stream is made."`
 	StreamReplicas       int           `env:"STREAM_REPLICAS" envDefault:"1" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
 	ReconcileAfter       time.Duration `env:"RECONCILE_AFTER" envDefault:"5m" doc:"How old a published event is when it is checked that it arrived. Longer than clocks differ and statements last."`
 	NotificationChannel  string        `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
@@ -96,7 +98,6 @@ func (s Settings) check() error {
 	want(s.Schedule == "auto" || s.Schedule == "off", "SCHEDULE must be auto or off, is %q", s.Schedule)
 	want(s.ProcessedRetention >= s.StreamMaxAge+24*time.Hour, "PROCESSED_RETENTION must exceed STREAM_MAX_AGE by 24h, is %s of %s", s.ProcessedRetention, s.StreamMaxAge)
 	want(s.AuditRetentionMonths >= 1, "AUDIT_RETENTION_MONTHS must be at least 1, is %d", s.AuditRetentionMonths)
-	want(s.FunctionURL == "" || strings.Contains(s.FunctionURL, "{function}"), "FUNCTION_URL must contain {function}, is %q", s.FunctionURL)
 	if len(bad) > 0 {
 		return errors.New("settings: " + strings.Join(bad, "; "))
 	}

@@ -19,10 +19,10 @@ const (
 // receiver's name may point to (server-side request forgery).
 var errPrivate = errors.New("the address is not public; set WEBHOOK_ALLOW_PRIVATE=true if it is meant")
 
-// newClient follows no redirects and uses no proxy, so that the address that is
-// checked is the address that is called. It is checked after the name was
+// newTransport uses no proxy, so that the address that is checked is the address
+// that is called. It is checked after the name was
 // resolved, at the dial: a name may point elsewhere a moment later.
-func newClient(allowPrivate bool, timeout time.Duration) *http.Client {
+func newTransport(allowPrivate bool, timeout time.Duration) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: timeout}
 	if !allowPrivate {
 		dialer.Control = func(_, address string, _ syscall.RawConn) error {
@@ -36,17 +36,13 @@ func newClient(allowPrivate bool, timeout time.Duration) *http.Client {
 			return nil
 		}
 	}
-	return &http.Client{
-		Timeout: timeout,
-		Transport: &http.Transport{
-			DialContext:           dialer.DialContext,
-			ForceAttemptHTTP2:     true,
-			MaxIdleConnsPerHost:   maxIdlePerHost,
-			IdleConnTimeout:       idleTimeout,
-			TLSHandshakeTimeout:   timeout,
-			ResponseHeaderTimeout: timeout,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	return &http.Transport{
+		DialContext:           dialer.DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   maxIdlePerHost,
+		IdleConnTimeout:       idleTimeout,
+		TLSHandshakeTimeout:   timeout,
+		ResponseHeaderTimeout: timeout,
 	}
 }
 
@@ -60,6 +56,7 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("198.51.100.0/24"),
 	netip.MustParsePrefix("203.0.113.0/24"),
 	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/96"),
 	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("64:ff9b:1::/48"),
 	netip.MustParsePrefix("2001:db8::/32"),

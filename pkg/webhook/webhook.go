@@ -6,6 +6,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,18 +31,22 @@ type Options struct {
 	Timeout      time.Duration // of one call
 }
 
+// minSecretBytes is the least that the Standard Webhooks specification allows.
+const minSecretBytes = 24
+
 // Channel is a notification.Channel.
 type Channel struct {
-	client  *http.Client
-	urls    []string
-	signers []*standardwebhooks.Webhook
+	transport http.RoundTripper
+	timeout   time.Duration
+	urls      []string
+	signers   []*standardwebhooks.Webhook
 }
 
 var _ notification.Channel = (*Channel)(nil)
 
 // New returns a channel, or an error that says which option is wrong.
 func New(o Options) (*Channel, error) {
-	c := &Channel{client: newClient(o.AllowPrivate, o.Timeout), urls: o.URLs}
+	c := &Channel{transport: newTransport(o.AllowPrivate, o.Timeout), timeout: o.Timeout, urls: o.URLs}
 	for _, raw := range o.URLs {
 		u, err := url.Parse(raw)
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
@@ -52,8 +57,9 @@ func New(o Options) (*Channel, error) {
 		}
 	}
 	for i, secret := range o.Secrets {
+		random, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 		signer, err := standardwebhooks.NewWebhook(secret)
-		if err != nil {
+		if err != nil || len(random) < minSecretBytes {
 			return nil, fmt.Errorf("WEBHOOK_SECRETS: entry %d is not a secret; it should be whsec_ and base64 of 24 to 64 random bytes", i+1)
 		}
 		c.signers = append(c.signers, signer)
@@ -78,9 +84,10 @@ type data struct {
 	Payload        json.RawMessage `json:"payload"`
 }
 
-// Send posts the notification to every endpoint and returns nil when all of
-// them answered 2xx. A failure at one repeats the notification at all: receivers
-// deduplicate by the webhook-id header, which is the notification's id.
+// Send posts the notification to every endpoint, whatever the others answer, and
+// returns nil when all of them answered 2xx. A failure at one repeats the
+// notification at all: receivers deduplicate by the webhook-id header, which is
+// the notification's id. When the only failures are final, so is Send's.
 func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
 	payload, err := json.Marshal(body{
 		Type: o.EventType, Timestamp: o.OccurredAt.UTC().Format(time.RFC3339Nano),
@@ -94,13 +101,24 @@ func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
 	if err != nil {
 		return notification.Never(err)
 	}
+	var final, again error
 	for i, target := range c.urls {
-		if err := c.post(ctx, target, o, now, signature, payload); err != nil {
-			// The URL may hold a token: logs name the endpoint by its place.
-			return fmt.Errorf("endpoint %d: %w", i+1, err)
+		err := c.post(ctx, target, o, now, signature, payload)
+		if err == nil {
+			continue
+		}
+		// The URL may hold a token: logs name the endpoint by its place.
+		err = fmt.Errorf("endpoint %d: %w", i+1, err)
+		if notification.IsNever(err) {
+			final = err
+		} else if again == nil {
+			again = err
 		}
 	}
-	return nil
+	if again != nil {
+		return again
+	}
+	return final
 }
 
 func (c *Channel) sign(id string, at time.Time, payload []byte) (string, error) {
@@ -119,6 +137,8 @@ func (c *Channel) sign(id string, at time.Time, payload []byte) (string, error) 
 const maxAnswerBytes = 4 << 10
 
 func (c *Channel) post(ctx context.Context, target string, o notification.Outgoing, at time.Time, signature string, payload []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(payload))
 	if err != nil {
 		return notification.Never(errors.New("the URL cannot be used"))
@@ -131,9 +151,11 @@ func (c *Channel) post(ctx context.Context, target string, o notification.Outgoi
 	if o.Traceparent != "" {
 		request.Header.Set("Traceparent", o.Traceparent)
 	}
-	response, err := c.client.Do(request)
+	// Not through an http.Client: it would read the Location of a redirect that is
+	// not to be followed, and put it into its errors.
+	response, err := c.transport.RoundTrip(request)
 	if err != nil {
-		return withoutURL(err)
+		return err
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswerBytes)
@@ -150,16 +172,19 @@ func judge(response *http.Response) error {
 	case response.StatusCode == http.StatusGone:
 		return notification.Never(reason)
 	}
-	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		return notification.RetryAfter(time.Duration(min(seconds, int(notification.MaxRetryAfter/time.Second)))*time.Second, reason)
+	if after := retryAfter(response.Header.Get("Retry-After")); after > 0 {
+		return notification.RetryAfter(after, reason)
 	}
 	return reason
 }
 
-func withoutURL(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
-		return failed.Err
+// retryAfter reads seconds or a date (RFC 9110, section 10.2.3); 0 when it is neither.
+func retryAfter(value string) time.Duration {
+	if seconds, err := strconv.Atoi(value); err == nil {
+		return time.Duration(min(seconds, int(notification.MaxRetryAfter/time.Second))) * time.Second
 	}
-	return err
+	if date, err := http.ParseTime(value); err == nil {
+		return time.Until(date)
+	}
+	return 0
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"strconv"
 
@@ -86,12 +85,13 @@ func fingerprint(operation, condition string, c entitlement.Change) ([]byte, err
 }
 
 // EventKey is the idempotency key of an event: its source and id, which together
-// name it. Neither has a space once it is escaped, so no two events share a key.
+// name it. Neither has a space once it is escaped, so no two events share a key;
+// and no request can send a key with a tab.
 func EventKey(source, id string) string {
-	key := url.QueryEscape(source) + " " + url.QueryEscape(id)
-	if len(key) <= idempotency.MaxKeyLength {
-		return key
+	name := url.QueryEscape(source) + " " + url.QueryEscape(id)
+	if len(name) > idempotency.MaxKeyLength {
+		sum := sha256.Sum256([]byte(name))
+		name = hex.EncodeToString(sum[:])
 	}
-	sum := sha256.Sum256([]byte(key))
-	return fmt.Sprint("sha256 ", hex.EncodeToString(sum[:]))
+	return "event\t" + name
 }

@@ -1,0 +1,205 @@
+package functions_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+// A function believes the gateway's statement to it, and nothing else.
+func TestForgedCaller(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	var ours jose.JSONWebKey
+	must(t, json.Unmarshal([]byte(s.runtime.Settings.IdentitySigningKey), &ours))
+	public, attacker, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	now := time.Now()
+	claims := func(change map[string]any) map[string]any {
+		c := map[string]any{
+			"iss": "miniserver-gateway", "sub": "svc", "aud": []string{"grant"}, "iat": now.Unix(), "exp": now.Add(time.Minute).Unix(),
+			"roles": []string{"entitlement-writer"},
+		}
+		maps.Copy(c, change)
+		maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
+		return c
+	}
+	signed := func(key any, change map[string]any, header map[jose.HeaderKey]any) string {
+		return auth.StatementHeader + ": " + sign(t, jose.EdDSA, key, claims(change), header)
+	}
+	good := strings.TrimPrefix(signed(ours, nil, nil), auth.StatementHeader+": ")
+	pieces := strings.Split(good, ".")
+	secret := []byte(ours.Public().Key.(ed25519.PublicKey))
+	for name, headers := range map[string][]string{
+		"nothing":            nil,
+		"X-User headers":     {"X-User-Id: svc", "X-User-Roles: entitlement-writer", "X-Forwarded-User: svc", "Remote-User: svc"},
+		"an access token":    {"Authorization: Bearer " + s.writer},
+		"the access token":   {auth.StatementHeader + ": " + s.writer},
+		"empty":              {auth.StatementHeader + ": "},
+		"garbage":            {auth.StatementHeader + ": a.b.c"},
+		"JSON":               {auth.StatementHeader + `: {"sub":"svc","roles":["entitlement-writer"]}`},
+		"Bearer":             {auth.StatementHeader + ": Bearer " + good},
+		"alg none":           {auth.StatementHeader + ": " + part(map[string]any{"alg": "none", "kid": ours.KeyID}) + "." + pieces[1] + "."},
+		"no signature":       {auth.StatementHeader + ": " + pieces[0] + "." + pieces[1] + "."},
+		"other claims":       {auth.StatementHeader + ": " + pieces[0] + "." + part(claims(map[string]any{"sub": "root"})) + "." + pieces[2]},
+		"HS256 public key":   {auth.StatementHeader + ": " + sign(t, jose.HS256, secret, claims(nil), map[jose.HeaderKey]any{"kid": ours.KeyID})},
+		"unknown key":        {signed(jose.JSONWebKey{Key: attacker, KeyID: "x"}, nil, nil)},
+		"our key id":         {signed(jose.JSONWebKey{Key: attacker, KeyID: ours.KeyID}, nil, nil)},
+		"no key id":          {signed(attacker, nil, nil)},
+		"attacker's jwk":     {signed(attacker, nil, map[jose.HeaderKey]any{"kid": ours.KeyID, "jwk": jose.JSONWebKey{Key: public}})},
+		"for revoke":         {signed(ours, map[string]any{"aud": []string{"revoke"}}, nil)},
+		"for nobody":         {signed(ours, map[string]any{"aud": nil}, nil)},
+		"for grants":         {signed(ours, map[string]any{"aud": "grants"}, nil)},
+		"expired":            {signed(ours, map[string]any{"exp": now.Add(-time.Second).Unix()}, nil)},
+		"never expires":      {signed(ours, map[string]any{"exp": nil}, nil)},
+		"not yet":            {signed(ours, map[string]any{"nbf": now.Add(time.Minute).Unix()}, nil)},
+		"from the future":    {signed(ours, map[string]any{"iat": now.Add(time.Hour).Unix(), "exp": now.Add(2 * time.Hour).Unix()}, nil)},
+		"another issuer":     {signed(ours, map[string]any{"iss": "somebody"}, nil)},
+		"no issuer":          {signed(ours, map[string]any{"iss": nil}, nil)},
+		"no subject":         {signed(ours, map[string]any{"sub": nil}, nil)},
+		"roles in a header":  {signed(ours, map[string]any{"sub": ""}, nil), "X-User-Roles: entitlement-writer"},
+		"lowercase's header": {"miniserver_caller: " + good},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := s.in(t)
+			s.untouched(func() {
+				for path, kind := range map[string]string{grantsPath: "application/json", eventsPath: "application/cloudevents+json"} {
+					body := changeBody("u_1", "item1", "x", "y")
+					if path == eventsPath {
+						body = purchase("completed", "e1", "u_1", "item1", "p_1").envelope(nil)
+					}
+					a := s.direct("grant", http.MethodPost, path, body, append([]string{"Idempotency-Key: k1", "Content-Type: " + kind}, headers...)...)
+					wantProblem(t, a, http.StatusUnauthorized, "statement_invalid")
+				}
+			})
+		})
+	}
+	// The same one without a flaw is believed, so each was refused for its own.
+	wantStatus(t, s.direct("grant", http.MethodPost, grantsPath, changeBody("u_1", "item1", "x", "y"), "Idempotency-Key: k1", auth.StatementHeader+": "+good), http.StatusOK)
+}
+
+// Every function that has routes refuses them without a statement.
+func TestEveryRouteNeedsAStatement(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	routes := 0
+	for _, f := range functions.All {
+		if f.Public {
+			continue
+		}
+		paths := f.Routes
+		if len(f.Events) > 0 {
+			paths = append(paths[:len(paths):len(paths)], fn.EventsRoute)
+		}
+		for _, route := range paths {
+			routes++
+			path := strings.NewReplacer("{user_id}", "u_1", "{stock_keeping_unit}", "item1").Replace(route.Path)
+			wantProblem(t, s.direct(f.Name, route.Method, path, "{}"), http.StatusUnauthorized, "statement_invalid")
+		}
+	}
+	if routes < 8 {
+		t.Errorf("only %d routes", routes)
+	}
+}
+
+// The gateway drops what callers say about themselves.
+func TestGatewayDropsStatements(t *testing.T) {
+	t.Parallel()
+	issuer := newSignedIssuer(t)
+	s := setup(t, "WAKES=false", "OIDC_ISSUER="+issuer.url)
+	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
+	must(t, err)
+	// Even a good one: somebody may have seen it.
+	stolen, err := signer.Sign("entitlements", auth.Identity{Subject: "root", Roles: []string{auth.RoleOperator}})
+	must(t, err)
+	path, player := "/v1/users/u_1/entitlements", issuer.player(t, "u_2")
+	for _, headers := range [][]string{
+		{auth.StatementHeader + ": " + stolen},
+		{"miniserver-caller: " + stolen},
+		{auth.StatementHeader + ": " + stolen, "Connection: " + auth.StatementHeader},
+		{"X-User-Id: u_1", "X-User-Roles: operator", "X-Forwarded-User: u_1"},
+		{"Connection: Authorization"},
+	} {
+		wantProblem(t, s.call(http.MethodGet, path, player, "", headers...), http.StatusNotFound, "entitlement_not_found")
+		wantProblem(t, s.call(http.MethodGet, path, "", "", headers...), http.StatusUnauthorized, "token_missing")
+	}
+	// Nor does it give its own statement away.
+	a := s.call(http.MethodGet, path, issuer.player(t, "u_1"), "")
+	for name := range a.header {
+		if strings.HasPrefix(strings.ToLower(name), "miniserver") {
+			t.Errorf("the answer carries %s", name)
+		}
+	}
+}
+
+// Internal routes are not mounted at the gateway, however they are written.
+func TestInternalRoutes(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	wantStatus(t, s.grant("k1", "u_1", "item1"), http.StatusOK)
+	for _, path := range []string{
+		"/tick", "/", "/relay/tick", "/v1/tick", "/v1/../tick", "/v1/%2e%2e/tick", "/v1/users/..%2f..%2ftick", "/tick/", "//tick", "/%74ick",
+		"/cleanup", "/function/relay/tick", "/metrics", "/debug/pprof/", "/debug/vars",
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodGet} {
+			a := s.send(request{method: method, path: path, token: s.ops, header: http.Header{"Ce-Id": {"1"}}})
+			if a.status < 300 || a.status >= 500 {
+				t.Errorf("%s %s: %d %s", method, path, a.status, a.body)
+			}
+		}
+	}
+	if n := s.count(`SELECT count(*) FROM entitlement.outbox_events WHERE status = 'PENDING' AND attempt_count = 0`); n != 1 {
+		t.Error("somebody ticked the relay from outside")
+	}
+}
+
+// While keys are rotated, functions believe the old one and the new one; after
+// it, the new one only.
+func TestKeyRotation(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	oldKey, oldPublic := s.runtime.Settings.IdentitySigningKey, s.runtime.Settings.IdentityVerifyKeys
+	newKey, newPublic, err := auth.NewKeyPair()
+	must(t, err)
+	var both, added jose.JSONWebKeySet
+	must(t, json.Unmarshal([]byte(oldPublic), &both))
+	must(t, json.Unmarshal([]byte(newPublic), &added))
+	both.Keys = append(both.Keys, added.Keys...)
+	bothPublic, err := json.Marshal(both)
+	must(t, err)
+
+	for _, test := range []struct {
+		name, verify string
+		old, new     int
+	}{
+		{"before", oldPublic, 200, 401}, {"during", string(bothPublic), 200, 200}, {"after", newPublic, 401, 200},
+	} {
+		settings := s.runtime.Settings
+		settings.IdentityVerifyKeys = test.verify
+		runtime := fn.NewRuntime(settings, telemetry.NewLogger(s.log, "debug"), functions.All)
+		defer runtime.Close()
+		_, err := functions.Together(runtime)
+		must(t, err)
+		during := s.in(t)
+		for key, status := range map[string]int{oldKey: test.old, newKey: test.new} {
+			during.runtime = runtime
+			runtime.Settings.IdentitySigningKey = key
+			a := during.as(auth.Identity{Subject: "u_1"}, "entitlements", http.MethodGet, "/v1/users/u_1/entitlements", "")
+			if a.status != status {
+				t.Errorf("%s: %d, want %d", test.name, a.status, status)
+			}
+		}
+	}
+}

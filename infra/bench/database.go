@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// database makes an empty, migrated database and returns its URL.
+func (b *bench) database(ctx context.Context, name string) (string, error) {
+	name = "bench_" + name
+	b.databases = append(b.databases, name)
+	if err := errors.Join(
+		b.admin(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"),
+		b.admin(ctx, "CREATE DATABASE "+name),
+	); err != nil {
+		return "", err
+	}
+	u, err := url.Parse(b.postgres.URL())
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + name
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(ctx, u.String(), domain); err != nil {
+			return "", err
+		}
+	}
+	pool, err := postgres.Open(u.String(), 1, "cache_statement")
+	if err != nil {
+		return "", err
+	}
+	defer pool.Close()
+	_, err = entitlement.NewStore(pool, time.Hour).EnsureAudit(ctx, entitlement.Retention{AuditMonths: 1})
+	return u.String(), err
+}
+
+func (b *bench) admin(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, b.postgres.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+// pools returns one as functions have it, and one whose statements may take long.
+func (b *bench) pools(ctx context.Context, database string, size int32) (pool, bulk *pgxpool.Pool, err error) {
+	if pool, err = postgres.Open(database, size, "cache_statement"); err != nil {
+		return nil, nil, err
+	}
+	if bulk, err = pgxpool.New(ctx, database); err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	b.onTidy(func() error { pool.Close(); bulk.Close(); return nil })
+	return pool, bulk, nil
+}

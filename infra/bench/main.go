@@ -1,0 +1,108 @@
+// Command bench measures what the system can do, each thing beside a limit or a
+// peer on the same servers in the same minute, by turns. On a noisy machine only
+// the ratios mean anything. It starts a private, durable Postgres, a NATS and an
+// issuer under .local/bench, stops them, and prints a Markdown table:
+//
+//	go run ./infra/bench                   # everything, in less than 8 minutes
+//	go run ./infra/bench -quick            # small counts: does it work
+//	go run ./infra/bench -only relay,claim
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxRun bounds a whole run, whatever happens.
+const maxRun = 10 * time.Minute
+
+// experiments are what there is to measure, in the order of the table.
+var experiments = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"grant", (*bench).grant},
+	{"naive", (*bench).naive},
+	{"relay", (*bench).relay},
+	{"backlog", (*bench).backlog},
+	{"claim", (*bench).claim},
+	{"consume", (*bench).consume},
+	{"latency", (*bench).latency},
+	{"drained", (*bench).drained},
+	{"footprint", (*bench).footprint},
+}
+
+func main() {
+	var names []string
+	for _, e := range experiments {
+		names = append(names, e.name)
+	}
+	only := flag.String("only", "", "which of "+strings.Join(names, ", ")+", separated by commas; all when empty")
+	quick := flag.Bool("quick", false, "small counts: shows that it works, not how fast")
+	out := flag.String("out", filepath.Join(".local", "bench", "result.md"), "where the table is written to")
+	serve := flag.String("serve", "", "a build of infra/serve to measure, instead of building it")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, maxRun)
+	defer cancel()
+	chosen := names
+	if *only != "" {
+		chosen = strings.Split(*only, ",")
+	}
+	for _, name := range chosen {
+		if !slices.Contains(names, name) {
+			fmt.Fprintf(os.Stderr, "bench: there is no %q; there are %s\n", name, strings.Join(names, ", "))
+			os.Exit(2)
+		}
+	}
+	b := &bench{dir: filepath.Join(".local", "bench"), sizes: fullSizes, serve: *serve, began: time.Now()}
+	if *quick {
+		b.sizes = quickSizes
+	}
+	if err := b.run(ctx, chosen, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run measures what is chosen and writes the table. What fails is left out of
+// the table and told at the end.
+func (b *bench) run(ctx context.Context, chosen []string, out string) (err error) {
+	defer func() { err = errors.Join(err, b.stop()) }()
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	var failures []error
+	for _, e := range experiments {
+		if !slices.Contains(chosen, e.name) || ctx.Err() != nil {
+			continue
+		}
+		b.progress("%s", e.name)
+		if err := e.run(b, ctx); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", e.name, err))
+			b.progress("%s failed: %v", e.name, err)
+		}
+		if err := b.tidy(ctx); err != nil {
+			failures = append(failures, fmt.Errorf("after %s: %w", e.name, err))
+		}
+	}
+	text := b.markdown()
+	fmt.Print(text)
+	return errors.Join(append(failures, os.WriteFile(out, []byte(text), 0o644), ctx.Err())...)
+}
+
+// progress tells on stderr what is going on.
+func (b *bench) progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "[%4.0fs] "+format+"\n", append([]any{time.Since(b.began).Seconds()}, args...)...)
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// fourWrites returns the limit of grants: the very statement that a grant is, by
+// pgbench. Where there is no pgbench, 16 connections of pgx do it.
+func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (float64, error), name string, err error) {
+	database, err := b.database(ctx, "pgbench")
+	if err != nil {
+		return nil, "", err
+	}
+	program, err := b.findPgbench()
+	if err != nil {
+		b.note("There is no pgbench here (Debian has it in postgresql-contrib or postgresql); a loop of pgx ran its statement instead.")
+		run, err = b.loop(database)
+		return run, "the same statement, 16 connections of pgx", err
+	}
+	script := filepath.Join(b.dir, "grant.pgbench")
+	if err := writeScript(script); err != nil {
+		return nil, "", err
+	}
+	u, err := url.Parse(database)
+	if err != nil {
+		return nil, "", err
+	}
+	password, _ := u.User.Password()
+	first := 10_000_000
+	return func(ctx context.Context) (float64, error) {
+		first += 1_000_000 // of this run's ids, so that they go on growing
+		command := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", "16", "-j", "2",
+			"-T", strconv.Itoa(max(1, int(b.sizes.window.Seconds()))), "-f", script, "-D", "n="+strconv.Itoa(first),
+			"-D", "if_match=0", "-D", "purchase=false", "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), u.Path[1:])
+		command.Env = []string{"PGPASSWORD=" + password, "PGSSLMODE=disable", "LD_LIBRARY_PATH=" + b.binaries.PostgresLibraries}
+		return transactionsPerSecond(command)
+	}, "pgbench, 16 connections", nil
+}
+
+func (b *bench) findPgbench() (string, error) {
+	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	for _, path := range append([]string{filepath.Join(b.binaries.PostgresDir, "pgbench")}, candidates...) {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return exec.LookPath("pgbench")
+}
+
+var tps = regexp.MustCompile(`tps = ([0-9.]+)`)
+
+func transactionsPerSecond(command *exec.Cmd) (float64, error) {
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	printed, err := command.Output()
+	found := tps.FindSubmatch(printed)
+	if err != nil || found == nil || strings.Contains(complaints.String(), "ERROR") {
+		return 0, errors.Join(fmt.Errorf("pgbench: %.1000s", complaints.String()), err)
+	}
+	return strconv.ParseFloat(string(found[1]), 64)
+}
+
+// arguments are what pgbench puts for the parameters of change.sql. Ids grow, as
+// UUIDv7 do; user and key are random, as those of the other arms.
+var arguments = []string{
+	1: ":usr::text", 2: "'item1'::text", 3: "'ACTIVE'::text", 4: ":if_match::bigint",
+	5: "'5e2f1ce0-0000-4000-8000-000000000101'::text", 6: "'grant'::text", 7: ":key::text",
+	8: "decode(repeat('ab', 32), 'hex')", 9: "'24 hours'::interval",
+	10: "(:n::text || '-0000-7000-8' || :a::text || '-' || :b::text)::uuid",
+	11: "(:n::text || '-0000-7000-8' || :a::text || '-' || :c::text)::uuid",
+	12: "'purchase'::text", 13: ":key::text",
+	14: "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'::text", 15: ":purchase::boolean",
+}
+
+var (
+	parameter  = regexp.MustCompile(`\$(\d+)`)
+	comment    = regexp.MustCompile(`(?m)^--.*\n`)
+	looksLikeA = regexp.MustCompile(`([^:]):(\w)`) // variable of pgbench: a colon inside a literal
+)
+
+func writeScript(path string) error {
+	statement, err := os.ReadFile("pkg/entitlement/change.sql")
+	if err != nil {
+		return err
+	}
+	text := comment.ReplaceAllString(string(statement), "")
+	text = looksLikeA.ReplaceAllString(text, "$1:'||'$2")
+	text = parameter.ReplaceAllStringFunc(text, func(p string) string {
+		n, _ := strconv.Atoi(p[1:])
+		if n >= len(arguments) {
+			err = fmt.Errorf("change.sql has a parameter %s that has no argument here", p)
+			return p
+		}
+		return "(" + arguments[n] + ")"
+	})
+	if err != nil {
+		return err
+	}
+	const choose = `\set n :n + 1
+\set usr random(1, 1000000)
+\set key random(100000000000000000, 999999999999999999)
+\set a random(100, 999)
+\set b random(100000000000, 999999999999)
+\set c random(100000000000, 999999999999)
+`
+	return os.WriteFile(path, []byte(choose+strings.TrimSpace(text)+";\n"), 0o644)
+}
+
+// loop is the fallback: the statement by the store, without HTTP.
+func (b *bench) loop(database string) (func(context.Context) (float64, error), error) {
+	pool, err := postgres.Open(database, poolSize, "cache_statement")
+	if err != nil {
+		return nil, err
+	}
+	b.onTidy(func() error { pool.Close(); return nil })
+	return b.direct(entitlement.NewStore(pool, retention), poolSize), nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+)
+
+// exec starts a program with nothing but this environment and a free PORT.
+func (b *bench) exec(ctx context.Context, program, log string, environment ...string) (*exec.Cmd, int, error) {
+	port, err := devserver.FreePort(0)
+	if err != nil {
+		return nil, 0, err
+	}
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer file.Close()
+	command := exec.CommandContext(ctx, program)
+	command.Env = append(environment, "PORT="+strconv.Itoa(port))
+	command.Stdout, command.Stderr = file, file
+	// It has to outlive neither us nor a Ctrl-C that is meant for us.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return command, port, command.Start()
+}
+
+// end lets a program end in order.
+func end(command *exec.Cmd) error {
+	_ = command.Process.Signal(syscall.SIGTERM) // fails only when it is gone already
+	kill := time.AfterFunc(15*time.Second, func() { _ = command.Process.Kill() })
+	defer kill.Stop()
+	_ = command.Wait() // a program without a handler ends by the signal
+	return nil
+}
+
+// answers waits for the first 200 at path.
+func answers(ctx context.Context, address, path string, poll time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	request := []byte("GET " + path + " HTTP/1.1\r\nHost: " + address + "\r\nConnection: close\r\n\r\n")
+	for {
+		c, err := dial(ctx, address, "")
+		if err == nil {
+			err = c.send(request)
+			c.close()
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s%s does not answer: %w", address, path, err)
+		case <-time.After(poll):
+		}
+	}
+}
+
+// residentPeak is the most memory that a process ever held, in MiB.
+func residentPeak(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")))
+			return float64(kib) / 1024, err
+		}
+	}
+	return 0, errors.New("no VmHWM")
+}
+
+// statementKeys is the setting without which a function does not start alone.
+func statementKeys() (string, error) {
+	_, public, err := auth.NewKeyPair()
+	return "IDENTITY_VERIFY_KEYS=" + public, err
+}

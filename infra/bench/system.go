@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// system is everything in one process of its own, as infra/serve runs it, on a
+// database and a NATS of its own: two systems can be measured by turns.
+type system struct {
+	address string // of the gateway
+	pool    *pgxpool.Pool
+	process *os.Process
+	log     string // path of what it printed
+}
+
+// system starts one that answers; environment overrides its settings. It is
+// stopped when the experiment ends.
+func (b *bench) system(ctx context.Context, name string, environment ...string) (*system, error) {
+	database, err := b.database(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	nats, err := b.nats(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &system{log: filepath.Join(b.dir, name+".log")}
+	if s.pool, err = postgres.Open(database, 2, "cache_statement"); err != nil {
+		return nil, err
+	}
+	b.onTidy(func() error { s.pool.Close(); return nil })
+	process, port, err := b.exec(ctx, b.serve, s.log, append([]string{
+		"DATABASE_URL=" + database, "NATS_URL=" + nats.URL(), "OIDC_ISSUER=" + b.issuer.URL(), "LOG_LEVEL=warn",
+	}, environment...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.process, s.address = process.Process, "127.0.0.1:"+strconv.Itoa(port)
+	b.onTidy(func() error { return end(process) })
+	if err := answers(ctx, s.address, "/health/readiness", 10*time.Millisecond); err != nil {
+		printed, _ := os.ReadFile(s.log)
+		return nil, fmt.Errorf("%w; it printed %q", err, printed)
+	}
+	return s, nil
+}
+
+// nats starts an empty NATS, which is removed when the experiment ends.
+func (b *bench) nats(ctx context.Context, name string) (*devserver.NATS, error) {
+	dir := filepath.Join(b.dir, "nats-"+name)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	nats, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: dir})
+	if err == nil {
+		b.onTidy(func() error { return errors.Join(nats.Stop(), os.RemoveAll(dir)) })
+	}
+	return nats, err
+}
+
+// drained waits until every event was told.
+func (s *system) drained(ctx context.Context) error {
+	for {
+		if left, err := s.left(ctx); err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// left counts the events that nobody was told of yet.
+func (s *system) left(ctx context.Context) (n int, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM entitlement.outbox_events)
+		- (SELECT count(*) FROM notification.notifications WHERE finished_at IS NOT NULL)
+		+ (SELECT count(*) FROM entitlement.outbox_events WHERE finished_at IS NULL)`).Scan(&n)
+	return n, err
+}

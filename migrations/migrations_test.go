@@ -1,0 +1,209 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// empty returns the URL of a database without any schema of ours.
+func empty(t testing.TB) string {
+	t.Helper()
+	admin := testkit.Pool(t)
+	name := "empty_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	exec(t, admin, "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		_, _ = admin.Exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
+	})
+	u, err := url.Parse(admin.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tables(t testing.TB, pool *pgxpool.Pool, domain string) (n int) {
+	t.Helper()
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = $1`, domain).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Several processes start at once, and each migrates.
+func TestUpAtOnceAndAgain(t *testing.T) {
+	t.Parallel()
+	at := empty(t)
+	var group sync.WaitGroup
+	for _, domain := range migrations.Domains {
+		for range 2 {
+			group.Go(func() {
+				if err := migrations.Up(t.Context(), at, domain); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	pool := testkit.Connect(t, at)
+	for _, domain := range migrations.Domains {
+		if n := tables(t, pool, domain); n == 0 {
+			t.Errorf("%s has no tables", domain)
+		}
+		if err := migrations.Up(t.Context(), at, domain); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+}
+
+// A domain may live in a database of its own.
+func TestOneDomainAlone(t *testing.T) {
+	t.Parallel()
+	for _, domain := range migrations.Domains {
+		at := empty(t)
+		if err := migrations.Up(t.Context(), at, domain); err != nil {
+			t.Fatal(err)
+		}
+		pool := testkit.Connect(t, at)
+		for _, other := range migrations.Domains {
+			if n := tables(t, pool, other); (n > 0) != (other == domain) {
+				t.Errorf("%s alone made %d tables of %s", domain, n, other)
+			}
+		}
+	}
+}
+
+// What goes up comes down, and up again.
+func TestDown(t *testing.T) {
+	t.Parallel()
+	at := empty(t)
+	pool := testkit.Connect(t, at)
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(t.Context(), at, domain); err != nil {
+			t.Fatal(err)
+		}
+		down(t, at, domain)
+		if n := tables(t, pool, domain); n != 0 {
+			t.Errorf("%d tables of %s are left", n, domain)
+		}
+		if err := migrations.Up(t.Context(), at, domain); err != nil {
+			t.Errorf("up again: %v", err)
+		}
+	}
+}
+
+func down(t testing.TB, at, domain string) {
+	t.Helper()
+	db, err := sql.Open("pgx", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	scripts, err := fs.Sub(migrations.Files, domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := database.NewStore(goose.DialectPostgres, "migrations_"+domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider, err := goose.NewProvider("", db, scripts, goose.WithStore(store))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := provider.DownTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A bug cannot write nonsense: the schema ties a status to its times and tokens.
+func TestConstraints(t *testing.T) {
+	t.Parallel()
+	pool := testkit.Pool(t)
+	leased := func(table, id, columns, values, inflight, done string) {
+		insert := func(extra, extraValues string) error {
+			_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (%s, %s, %s) VALUES (gen_random_uuid(), %s, %s)`, table, id, columns, extra, values, extraValues))
+			return err
+		}
+		const token = `gen_random_uuid()`
+		for name, row := range map[string][2]string{
+			"PENDING with a claim token": {"claim_token, lease_until", token + ", now()"},
+			"PENDING with only a token":  {"claim_token", token},
+			"PENDING with a lease":       {"lease_until", "now()"},
+			"PENDING and finished":       {"finished_at", "now()"},
+			"in flight without a token":  {"status", "'" + inflight + "'"},
+			"in flight without a lease":  {"status, claim_token", "'" + inflight + "', " + token},
+			"in flight and finished":     {"status, claim_token, lease_until, finished_at", "'" + inflight + "', " + token + ", now(), now()"},
+			"done without a time":        {"status", "'" + done + "'"},
+			"done with a claim token":    {"status, finished_at, claim_token, lease_until", "'" + done + "', now(), " + token + ", now()"},
+			"FAILED without a time":      {"status", "'FAILED'"},
+			"FAILED with a lease":        {"status, finished_at, lease_until", "'FAILED', now(), now()"},
+			"an unknown status":          {"status", "'LOST'"},
+			"an empty status":            {"status", "''"},
+			"no status":                  {"status", "NULL"},
+			"attempts below zero":        {"attempt_count", "-1"},
+			"never due":                  {"next_retry_at", "NULL"},
+		} {
+			err := insert(row[0], row[1])
+			if !postgres.BadData(err) {
+				t.Errorf("%s: %s: %v", table, name, err)
+			}
+		}
+		for name, row := range map[string][2]string{
+			"PENDING":   {"status", "'PENDING'"},
+			"in flight": {"status, claim_token, lease_until", "'" + inflight + "', " + token + ", now()"},
+			"done":      {"status, finished_at", "'" + done + "', now()"},
+			"FAILED":    {"status, finished_at", "'FAILED', now()"},
+		} {
+			if err := insert(row[0], row[1]); err != nil {
+				t.Errorf("%s: %s: %v", table, name, err)
+			}
+		}
+	}
+	leased("entitlement.outbox_events", "event_id", "aggregate_key, event_type, payload, occurred_at", "'k', 't', '{}', now()", "IN_FLIGHT", "PUBLISHED")
+	leased("notification.notifications", "notification_id", "event_id, user_id, event_type, payload, occurred_at", "gen_random_uuid(), 'u', 't', '{}', now()", "PROCESSING", "SENT")
+
+	for name, statement := range map[string]string{
+		"version 0":            `INSERT INTO entitlement.entitlements VALUES ('u', 'i', 'ACTIVE', 0, now())`,
+		"an unknown status":    `INSERT INTO entitlement.entitlements VALUES ('u', 'i', 'PENDING', 1, now())`,
+		"nobody's":             `INSERT INTO entitlement.entitlements VALUES ('', 'i', 'ACTIVE', 1, now())`,
+		"a user of 129":        `INSERT INTO entitlement.entitlements VALUES (repeat('u', 129), 'i', 'ACTIVE', 1, now())`,
+		"a short hash":         `INSERT INTO entitlement.idempotency_keys VALUES ('c', 'grant', 'k', 'x', 200, '{}', '1', now(), now())`,
+		"an unknown operation": `INSERT INTO entitlement.entitlement_audit VALUES (gen_random_uuid(), now(), 'u', 'i', 'lend', 'ACTIVE', 1, 'r', 'p', 'c', 'k', gen_random_uuid())`,
+		"two per recipient": `INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at)
+			SELECT gen_random_uuid(), '0190a5a4-0000-7000-8000-000000000001', 'u', 't', '{}', now() FROM generate_series(1, 2)`,
+		"a letter of nothing": `INSERT INTO notification.notification_dlq (error) VALUES ('e')`,
+		"a letter of both":    `INSERT INTO notification.notification_dlq (notification_id, raw_message, error) VALUES (gen_random_uuid(), 'x', 'e')`,
+		"two letters of one": `INSERT INTO notification.notification_dlq (notification_id, error)
+			SELECT '0190a5a4-0000-7000-8000-000000000001', 'e' FROM generate_series(1, 2)`,
+	} {
+		if _, err := pool.Exec(t.Context(), statement); !postgres.BadData(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package auth_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+// away is an issuer that can be switched off: discovery, keys or both.
+type away struct {
+	*httptest.Server
+	key             *rsa.PrivateKey
+	discovery, keys atomic.Bool
+}
+
+func newIssuer(t testing.TB) *away {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &away{key: key}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/.well-known/openid-configuration" && !a.discovery.Load():
+			_ = json.NewEncoder(w).Encode(map[string]any{"issuer": a.URL, "jwks_uri": a.URL + "/keys"})
+		case r.URL.Path == "/keys" && !a.keys.Load():
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: "k1", Algorithm: "RS256"}}})
+		default:
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *away) request(t testing.TB, subject string) *http.Request {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: a.key, KeyID: "k1"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(map[string]any{
+		"iss": a.URL, "sub": subject, "aud": "miniserver", "exp": time.Now().Add(time.Minute).Unix(), "typ": "Bearer", "azp": "web",
+		"realm_access": map[string]any{"roles": []string{"player"}},
+	}).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+// An issuer that cannot be reached is not the caller's fault: 503, not 401, and
+// all is well when it is back.
+func TestIssuerAway(t *testing.T) {
+	t.Parallel()
+	issuer := newIssuer(t)
+	bearer := auth.NewBearer(issuer.URL, "miniserver")
+	want := func(subject string, kind fault.Kind) {
+		t.Helper()
+		identity, err := bearer.Identify(issuer.request(t, subject))
+		// An issuer that was away is asked again after a second, not by every caller.
+		for deadline := time.Now().Add(5 * time.Second); kind == fault.Internal && err != nil && time.Now().Before(deadline); {
+			time.Sleep(50 * time.Millisecond)
+			identity, err = bearer.Identify(issuer.request(t, subject))
+		}
+		if kind == fault.Internal { // none
+			if err != nil || identity.Subject != subject || identity.Client != "web" || !identity.Has(auth.RolePlayer) {
+				t.Errorf("%+v, %v", identity, err)
+			}
+			return
+		}
+		if fault.Of(err) != kind {
+			t.Errorf("%v", err)
+		}
+	}
+	issuer.discovery.Store(true)
+	want("u_1", fault.Unavailable)
+	issuer.discovery.Store(false)
+	issuer.keys.Store(true)
+	want("u_2", fault.Unavailable)
+	issuer.keys.Store(false)
+	want("u_2", fault.Internal)
+	issuer.discovery.Store(true)
+	issuer.keys.Store(true)
+	want("u_3", fault.Internal) // the keys are known
+}
+
+// Without a token there is nothing to ask the issuer about, nor with one that is
+// none.
+func TestNoTokenAsksNobody(t *testing.T) {
+	t.Parallel()
+	bearer := auth.NewBearer("http://127.0.0.1:1", "miniserver")
+	for authorization, want := range map[string]error{"": auth.ErrNoToken, "Basic YTpi": auth.ErrBadToken, "Bearer": auth.ErrBadToken, "Bearer ": auth.ErrBadToken} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		if _, err := bearer.Identify(r); err != want {
+			t.Errorf("%q: %v", authorization, err)
+		}
+	}
+}
+
+func TestMayRead(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		identity auth.Identity
+		user     string
+		may      bool
+	}{
+		{auth.Identity{Subject: "u_1"}, "u_1", true},
+		{auth.Identity{Subject: "u_1"}, "u_2", false},
+		{auth.Identity{Subject: "u_1"}, "U_1", false},
+		{auth.Identity{Subject: "u_1", Roles: []string{auth.RolePlayer}}, "u_2", false},
+		{auth.Identity{Subject: "s", Roles: []string{auth.RoleEntitlementWriter}}, "u_2", true},
+		{auth.Identity{Subject: "s", Roles: []string{auth.RoleOperator}}, "u_2", true},
+		{auth.Identity{}, "u_1", false},
+	} {
+		if got := test.identity.MayRead(test.user); got != test.may {
+			t.Errorf("%+v reads %q: %v", test.identity, test.user, got)
+		}
+	}
+}

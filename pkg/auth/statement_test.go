@@ -1,0 +1,166 @@
+package auth_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+)
+
+func pair(t testing.TB, function string) (*auth.Signer, *auth.Verifier) {
+	t.Helper()
+	private, public, err := auth.NewKeyPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := auth.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := auth.NewVerifier(function, public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer, verifier
+}
+
+// What the gateway states is what the function reads, and only that function.
+func TestStatement(t *testing.T) {
+	t.Parallel()
+	signer, verifier := pair(t, "grant")
+	for _, want := range []auth.Identity{
+		{Subject: "u_1"},
+		{Subject: "u_1", Client: "web", Roles: []string{"player"}},
+		{Subject: "日本語 \" \\ /", Client: "c", Roles: []string{"a", "b c", ""}},
+	} {
+		for range 2 { // the second one is remembered on both sides
+			statement, err := signer.Sign("grant", want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := verifier.Verify(statement)
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v became %+v, %v", want, got, err)
+			}
+		}
+		other, err := signer.Sign("revoke", want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := verifier.Verify(other); !errors.Is(err, auth.ErrStatement) {
+			t.Errorf("a statement to another function says %+v, %v", got, err)
+		}
+	}
+	// Nobody is nobody.
+	statement, err := signer.Sign("grant", auth.Identity{Roles: []string{auth.RoleOperator}})
+	if err == nil {
+		if got, err := verifier.Verify(statement); !errors.Is(err, auth.ErrStatement) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
+
+// The statement that is sent again is the same caller's, to the letter.
+func TestStatementsAreNotMixedUp(t *testing.T) {
+	t.Parallel()
+	signer, verifier := pair(t, "f")
+	identities := []auth.Identity{
+		{Subject: "a"}, {Subject: "b"}, {Subject: "a", Client: "b"}, {Subject: "a", Roles: []string{"b"}}, {Subject: "a", Client: "b", Roles: []string{"c"}},
+		{Subject: "a", Roles: []string{"b", "c"}}, {Subject: "a", Roles: []string{"c", "b"}}, {Subject: "a", Roles: []string{"b c"}},
+		// Issuers are not ours; a name may hold anything that JSON can.
+		{Subject: "a\x00b"}, {Subject: "a", Client: "b\x00c"}, {Subject: "a\x00b", Client: "c"}, {Subject: "a", Roles: []string{"b\x00c"}},
+		{Subject: "a", Client: "x\x00operator"}, {Subject: "a", Client: "x", Roles: []string{"operator", ""}},
+	}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for _, want := range identities {
+				statement, err := signer.Sign("f", want)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if got, err := verifier.Verify(statement); err != nil || got.Subject != want.Subject || got.Client != want.Client || fmt.Sprintf("%q", got.Roles) != fmt.Sprintf("%q", want.Roles) {
+					t.Errorf("%q became %q, %v", want, got, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// A key that cannot be used is an error at the start, which does not show the key.
+func TestBadKeys(t *testing.T) {
+	t.Parallel()
+	private, public, err := auth.NewKeyPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var jwk jose.JSONWebKey
+	if err := json.Unmarshal([]byte(private), &jwk); err != nil {
+		t.Fatal(err)
+	}
+	text := func(v any) string {
+		out, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nameless := jwk
+	nameless.KeyID = ""
+	for name, key := range map[string]string{
+		"empty": "", "garbage": "planted-secret", "public": text(jwk.Public()), "a set": public, "without kid": text(nameless),
+		"RSA": text(jose.JSONWebKey{Key: rsaKey, KeyID: "k"}), "symmetric": text(jose.JSONWebKey{Key: []byte("planted-secret-planted-secret!!!"), KeyID: "k"}),
+	} {
+		_, err := auth.NewSigner(key)
+		if err == nil {
+			t.Errorf("%s: signs", name)
+		} else if strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "IDENTITY_SIGNING_KEY") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, keys := range map[string]string{
+		"empty": "", "garbage": "x", "no keys": `{"keys":[]}`, "one key": text(jwk.Public()),
+		"a private key": text(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{jwk}}),
+		"RSA":           text(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &rsaKey.PublicKey, KeyID: "k"}}}),
+		"symmetric":     text(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: []byte("planted-secret-planted-secret!!!"), KeyID: "k"}}}),
+	} {
+		if _, err := auth.NewVerifier("f", keys); err == nil {
+			t.Errorf("%s: verifies", name)
+		}
+	}
+	// What is published holds no private part.
+	if strings.Contains(public, `"d"`) {
+		t.Error("the public set has a private key in it")
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	signer, verifier := pair(f, "grant")
+	statement, err := signer.Sign("revoke", auth.Identity{Subject: "u"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{"", "a.b.c", statement, strings.TrimRight(statement, "="), "e30.e30."} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, statement string) {
+		if identity, err := verifier.Verify(statement); err == nil {
+			t.Errorf("%q says %+v", statement, identity)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package entitlement_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// Postgres is killed under load, three times: every grant that was answered is
+// there when it is back, with its key. The same with synchronous_commit=off loses
+// some, which shows that this test can fail.
+func TestAnsweredGrantsSurviveACrash(t *testing.T) {
+	t.Parallel()
+	f := newCrash(t)
+	for range 3 {
+		if answered, lost := f.round(); answered == 0 || lost > 0 {
+			t.Fatalf("%d of %d answered grants are lost", lost, answered)
+		}
+	}
+	f.exec(`ALTER DATABASE miniserver SET synchronous_commit = off`)
+	lostSome := false
+	for range 5 {
+		if _, lost := f.round(); lost > 0 {
+			lostSome = true
+			break
+		}
+	}
+	if !lostSome {
+		t.Error("nothing was lost with synchronous_commit=off either: this test shows nothing")
+	}
+}
+
+// crash is a durable Postgres of this test's own, to be killed.
+type crash struct {
+	t       *testing.T
+	options devserver.PostgresOptions
+	server  *devserver.Postgres
+	pool    *pgxpool.Pool
+	rounds  int
+}
+
+func newCrash(t *testing.T) *crash {
+	t.Helper()
+	root, err := testkit.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binaries, err := devserver.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	f := &crash{t: t, options: devserver.PostgresOptions{Dir: dir, Binaries: binaries, Durable: true}}
+	f.start()
+	t.Cleanup(func() {
+		f.pool.Close()
+		if err := f.server.Stop(); err != nil {
+			t.Error(err)
+		}
+		if err := devserver.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := migrations.Up(t.Context(), f.server.URL(), "entitlement"); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *crash) start() {
+	f.t.Helper()
+	var err error
+	if f.server, err = devserver.StartPostgres(context.WithoutCancel(f.t.Context()), f.options); err != nil {
+		f.t.Fatal(err)
+	}
+	if f.pool, err = pgxpool.New(context.Background(), f.server.URL()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *crash) exec(sql string) {
+	f.t.Helper()
+	if _, err := f.pool.Exec(f.t.Context(), sql); err != nil {
+		f.t.Fatal(err)
+	}
+	f.pool.Reset()
+}
+
+// kill ends the server and all its processes at once, as a crash does.
+func (f *crash) kill() {
+	f.t.Helper()
+	var backend int
+	if err := f.pool.QueryRow(f.t.Context(), `SELECT pg_backend_pid()`).Scan(&backend); err != nil {
+		f.t.Fatal(err)
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(backend), "stat"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	// "pid (name) state ppid …": a backend's parent is the server.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	server, err := strconv.Atoi(fields[1])
+	if err != nil || server <= 1 {
+		f.t.Fatalf("no parent in %q", stat)
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", server, server))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	// The server first, so that it cannot end its children in an orderly way.
+	for _, pid := range append([]string{strconv.Itoa(server)}, strings.Fields(string(children))...) {
+		if n, err := strconv.Atoi(pid); err == nil {
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	}
+}
+
+// round grants from several workers, kills the server in the middle, starts it
+// again and looks for what was answered.
+func (f *crash) round() (answered, lost int) {
+	f.t.Helper()
+	f.rounds++
+	store := entitlement.NewStore(f.pool, time.Hour)
+	var mutex sync.Mutex
+	var keys []string
+	var workers sync.WaitGroup
+	enough := make(chan struct{})
+	var once sync.Once
+	for worker := range 8 {
+		workers.Go(func() {
+			for n := 0; ; n++ {
+				key := fmt.Sprintf("%d-%d-%d", f.rounds, worker, n)
+				hash := sha256.Sum256([]byte(key))
+				_, err := store.Grant(f.t.Context(), entitlement.Change{UserID: "u_" + key, StockKeepingUnit: "item1", Reason: "purchase", PurchaseID: "p"},
+					entitlement.Write{Key: idempotency.Key{Caller: "crash", Value: key, Hash: hash[:]}})
+				if err != nil {
+					return // the server is gone
+				}
+				mutex.Lock()
+				keys = append(keys, key)
+				if len(keys) >= 400 {
+					once.Do(func() { close(enough) })
+				}
+				mutex.Unlock()
+			}
+		})
+	}
+	<-enough
+	f.kill()
+	workers.Wait()
+	f.pool.Close()
+	// What is left of it is ended first; Stop of a server that is gone is no error.
+	_ = f.server.Stop()
+	f.start()
+	var found int
+	if err := f.pool.QueryRow(f.t.Context(), `
+		SELECT count(*) FROM unnest($1::text[]) AS k(key)
+		JOIN entitlement.entitlements e ON e.user_id = 'u_' || k.key
+		JOIN entitlement.idempotency_keys i ON i.caller = 'crash' AND i.operation = 'grant' AND i.idem_key = k.key
+		JOIN entitlement.outbox_events o ON o.aggregate_key = 'u_' || k.key || '/item1'`, keys).Scan(&found); err != nil {
+		f.t.Fatal(err)
+	}
+	return len(keys), len(keys) - found
+}

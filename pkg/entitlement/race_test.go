@@ -1,0 +1,205 @@
+package entitlement_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// Grants and revokes of one item race: the state is that of the highest version,
+// and answers, audit and events have every version once and agree.
+func TestGrantAndRevokeRace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const writers, each = 10, 15
+	answers := map[int64]string{}
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			for n := range each {
+				act := f.store.Grant
+				if (w+n)%2 == 0 {
+					act = f.store.Revoke
+				}
+				response, err := act(f.ctx, item, write(fmt.Sprint(w, "-", n)))
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				var changed entitlement.Changed
+				if err := json.Unmarshal(response.Body, &changed); err != nil {
+					t.Error(err)
+				}
+				mutex.Lock()
+				if answers[changed.Version] != "" {
+					t.Errorf("version %d was answered twice", changed.Version)
+				}
+				answers[changed.Version] = string(changed.Status)
+				mutex.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	const total = writers * each
+	state, err := f.store.Get(f.ctx, item.UserID, item.StockKeepingUnit)
+	if err != nil || state.Version != total || string(state.Status) != answers[total] {
+		t.Fatalf("%+v, %v; want version %d, %s", state, err, total, answers[total])
+	}
+	rows, err := f.pool.Query(f.ctx, `SELECT a.version, a.status, e.event_type, (e.payload->>'version')::bigint, a.occurred_at = e.occurred_at
+		FROM entitlement.entitlement_audit a JOIN entitlement.outbox_events e USING (event_id) ORDER BY a.version`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next, version, told int64
+	var status, typ string
+	var sameTime bool
+	if _, err := pgx.ForEachRow(rows, []any{&version, &status, &typ, &told, &sameTime}, func() error {
+		next++
+		if version != next || told != version || status != answers[version] || (typ == "EntitlementGranted") != (status == "ACTIVE") || !sameTime {
+			t.Errorf("row %d: audit version %d %s, event version %d %s, answer %s", next, version, status, told, typ, answers[version])
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if next != total {
+		t.Errorf("%d audited, want %d", next, total)
+	}
+	// occurred_at never runs against the version, though clocks are read before locks.
+	if n := query[int](f, `SELECT count(*) FROM (SELECT occurred_at < lag(occurred_at) OVER (ORDER BY version) AS back FROM entitlement.entitlement_audit) x WHERE back`); n != 0 {
+		t.Errorf("%d versions are older than the one before", n)
+	}
+}
+
+// If-Match races: exactly one of many writers that read the same version wins.
+func TestIfMatchRace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.grant("first")
+	var won int
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	for w := range 12 {
+		group.Go(func() {
+			request := write(fmt.Sprint("w", w))
+			request.IfMatch = 1
+			_, err := f.store.Revoke(f.ctx, item, request)
+			mutex.Lock()
+			defer mutex.Unlock()
+			if err == nil {
+				won++
+			} else if !errors.Is(err, entitlement.ErrVersion) {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if version := query[int](f, `SELECT version FROM entitlement.entitlements`); won != 1 || version != 2 {
+		t.Errorf("%d won, version %d", won, version)
+	}
+	if n := query[int](f, `SELECT count(*) FROM entitlement.outbox_events`); n != 2 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// One key, many at once: one effect and one answer, also when its last use expired.
+func TestOneKeyAtOnceInTheStore(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for round := range 2 {
+		f.exec(`UPDATE entitlement.idempotency_keys SET expires_at = now()`)
+		bodies := map[string]int{}
+		var mutex sync.Mutex
+		var group sync.WaitGroup
+		for range 24 {
+			group.Go(func() {
+				response, err := f.store.Grant(f.ctx, item, write("same"))
+				if err != nil && !errors.Is(err, idempotency.ErrInProgress) {
+					t.Error(err)
+				}
+				mutex.Lock()
+				bodies[string(response.Body)]++
+				mutex.Unlock()
+			})
+		}
+		group.Wait()
+		delete(bodies, "")
+		if version := query[int](f, `SELECT version FROM entitlement.entitlements`); version != round+1 || len(bodies) != 1 {
+			t.Errorf("round %d: version %d, answers %v", round, version, bodies)
+		}
+	}
+}
+
+// A refund that overtakes its purchase wins, whichever is committed first.
+func TestRefundAndPurchaseRace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for n := range 30 {
+		change := item
+		change.StockKeepingUnit = fmt.Sprint("item", n)
+		purchase, refund := write(fmt.Sprint("p", n)), write(fmt.Sprint("r", n))
+		purchase.Purchase, refund.Purchase = true, true
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := f.store.Grant(f.ctx, change, purchase); err != nil {
+				t.Error(err)
+			}
+		})
+		group.Go(func() {
+			if _, err := f.store.Revoke(f.ctx, change, refund); err != nil {
+				t.Error(err)
+			}
+		})
+		group.Wait()
+	}
+	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlements WHERE status = 'REVOKED' AND version = 2`); n != 30 {
+		t.Errorf("%d of 30 ended REVOKED", n)
+	}
+}
+
+// Behind a transaction pooler the statements run in other modes of the protocol.
+func TestEveryExecMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			pool, err := postgres.Open(testkit.Database(t), 4, mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			f := setupOn(t, pool)
+			first, second := f.grant("k"), f.grant("k")
+			if string(first.Body) != string(second.Body) || first.Replayed || !second.Replayed {
+				t.Errorf("%s\n%s", first.Body, second.Body)
+			}
+			purchase := write("p")
+			purchase.Purchase = true
+			if _, err := f.store.Revoke(f.ctx, item, purchase); err != nil {
+				t.Error(err)
+			}
+			if _, err := f.store.EnsureAudit(f.ctx, entitlement.Retention{AuditMonths: 13}); err != nil {
+				t.Error(err)
+			}
+			if _, err := f.store.Cleanup(f.ctx, entitlement.Retention{}); err != nil {
+				t.Error(err)
+			}
+			if list, _, err := f.store.List(f.ctx, "u_1", "", 10); err != nil || len(list) != 1 {
+				t.Errorf("%v, %v", list, err)
+			}
+			if list, _, err := f.store.History(f.ctx, "u_1", "item1", "", 10); err != nil || len(list) != 2 {
+				t.Errorf("%v, %v", list, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package fn_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+type amount struct {
+	Amount json.Number `json:"amount"`
+	Note   string      `json:"note"`
+}
+
+// encoding/json takes {"amount":1,"AMOUNT":900}garbage as 900; nothing here does.
+func TestDecodeJSONRefuses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		``, ` `, `{`, `{"amount":1`, `{"amount":1}x`, `{"amount":1}{}`, `{"amount":1} 1`, `{"amount":1,"amount":1}`, `{"amount":1,"\u0061mount":2}`,
+		`{"amount":1,"AMOUNT":900}`, `{"AMOUNT":900}`, `{"amount":1,"other":2}`, `{"amount":01}`, `{"amount":1.}`, `{"amount":.5}`, `{"amount":+1}`, `{"amount":0x1}`,
+		`{"amount":NaN}`, `{"amount":1e}`, `{amount:1}`, `{"amount":1,}`, `{"note":"` + "\xff" + `"}`, `{"note":"` + "\n" + `"}`, `{"note":"\ud800"}`, `{"note":"\x"}`,
+		`[]`, `1`, `"x"`, "\ufeff{}", `{"amount":1}/**/`, `{"note":1}`,
+		strings.Repeat(`[`, 33) + strings.Repeat(`]`, 33), strings.Repeat(`{"a":`, 33) + `1` + strings.Repeat(`}`, 33), strings.Repeat(`[`, 100_000),
+	} {
+		var v amount
+		err := fn.DecodeJSON([]byte(text), &v)
+		if err == nil {
+			t.Errorf("%.60q is %+v", text, v)
+			continue
+		}
+		// The message goes to the caller.
+		if message := err.Error(); len(message) > 300 || strings.Contains(message, "\n") || !utf8.ValidString(message) {
+			t.Errorf("%.60q: %q", text, message)
+		}
+	}
+}
+
+// Numbers arrive as they were written.
+func TestDecodeJSONKeepsNumbers(t *testing.T) {
+	t.Parallel()
+	for _, number := range []string{"0", "-0", "1", "10000.0", "123456789012345.6789", "9007199254740993", "1e2", "1E+2", "0.1000", strings.Repeat("9", 100)} {
+		var v any
+		if err := fn.DecodeJSON([]byte(`{"amount":`+number+`,"list":[`+number+`]}`), &v); err != nil {
+			t.Errorf("%s: %v", number, err)
+			continue
+		}
+		object := v.(map[string]any)
+		if got := fmt.Sprint(object["amount"]); got != number {
+			t.Errorf("%s became %s", number, got)
+		}
+		if got := fmt.Sprint(object["list"].([]any)[0]); got != number {
+			t.Errorf("%s in a list became %s", number, got)
+		}
+	}
+}
+
+func TestDecodeJSONDepth(t *testing.T) {
+	t.Parallel()
+	for depth, ok := range map[int]bool{1: true, fn.MaxDepth: true, fn.MaxDepth + 1: false} {
+		for _, text := range []string{strings.Repeat(`[`, depth) + strings.Repeat(`]`, depth), strings.Repeat(`{"a":`, depth) + `1` + strings.Repeat(`}`, depth)} {
+			var v any
+			if err := fn.DecodeJSON([]byte(text), &v); (err == nil) != ok {
+				t.Errorf("%d levels: %v", depth, err)
+			}
+		}
+	}
+}
+
+// What is taken is what encoding/json takes too: no second reader downstream can
+// see something else.
+func FuzzDecodeJSON(f *testing.F) {
+	for _, seed := range []string{`{"amount":1,"note":"x"}`, `{"a":1}x`, `[[]]`, `"\ud83c\udf81"`, `{"a":{"a":1}}`, `{"a":1,"a":2}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var v any
+		if fn.DecodeJSON(text, &v) != nil {
+			return
+		}
+		var other any
+		if err := json.Unmarshal(text, &other); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}

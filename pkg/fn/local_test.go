@@ -1,0 +1,127 @@
+package fn_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+func get(t testing.TB, l fn.Local, ctx context.Context) (*http.Response, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://f/path?a=1", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.RoundTrip(request)
+}
+
+// A call within the process looks like one over the network.
+func TestLocalAnswers(t *testing.T) {
+	t.Parallel()
+	l := fn.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) != "body" || r.RequestURI != "/path?a=1" || r.Method != http.MethodPost {
+			t.Errorf("%s %s %q %v", r.Method, r.RequestURI, body, err)
+		}
+		w.Header().Set("A", "sent")
+		w.WriteHeader(http.StatusTeapot)
+		w.WriteHeader(http.StatusOK)    // too late
+		w.Header().Set("B", "not sent") // too late
+		_, _ = w.Write([]byte("answer"))
+	})}
+	response, err := get(t, l, context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil || string(body) != "answer" || response.StatusCode != http.StatusTeapot || response.Header.Get("A") != "sent" ||
+		response.Header.Get("B") != "" || response.ContentLength != 6 {
+		t.Errorf("%+v %q %v", response, body, err)
+	}
+	if !strings.HasPrefix(response.Status, "418") { // as net/http has it: code and text
+		t.Errorf("Status %q", response.Status)
+	}
+	if _, err := (fn.Local{}).RoundTrip(response.Request); err == nil {
+		t.Error("a function that is not there answered")
+	}
+}
+
+// A handler that hangs up on purpose fails its call and nothing else.
+func TestLocalAborts(t *testing.T) {
+	t.Parallel()
+	l := fn.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("half"))
+		panic(http.ErrAbortHandler)
+	})}
+	response, err := get(t, l, context.Background())
+	if err == nil && (response.StatusCode < 500 || response.ContentLength > 0) {
+		t.Errorf("%d, %d bytes", response.StatusCode, response.ContentLength)
+	}
+}
+
+// The caller's deadline counts, even when the handler does not look at it.
+func TestLocalDeadline(t *testing.T) {
+	t.Parallel()
+	let := make(chan struct{})
+	defer close(let)
+	l := fn.Local{"f": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-let })}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := get(t, l, ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is flushed arrives before the handler ends, and a stream that breaks off
+// does not look like one that ended.
+func TestLocalStreams(t *testing.T) {
+	t.Parallel()
+	for name, abort := range map[string]bool{"ends": false, "breaks off": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := make(chan struct{})
+			l := fn.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("one"))
+				w.(http.Flusher).Flush()
+				<-next
+				_, _ = w.Write([]byte("two"))
+				if abort {
+					panic(http.ErrAbortHandler)
+				}
+			})}
+			response, err := get(t, l, context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			first := make([]byte, 3)
+			if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "one" {
+				t.Fatalf("%q %v", first, err)
+			}
+			close(next)
+			rest, err := io.ReadAll(response.Body)
+			if string(rest) != "two" || (err != nil) != abort {
+				t.Errorf("%q %v", rest, err)
+			}
+		})
+	}
+}
+
+// Only a URL that names the function makes sense, and only one without a path.
+func TestRemoteTemplate(t *testing.T) {
+	t.Parallel()
+	for template, ok := range map[string]bool{
+		"http://{function}.default.svc.cluster.local": true, "http://{function}:8080": true,
+		"": false, "{function}": false, "http://": false, "http://x/{function}": false, "://x": false,
+	} {
+		if _, err := fn.Remote(template); (err == nil) != ok {
+			t.Errorf("%q: %v", template, err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package lease_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/lease"
+)
+
+// zombies are all ways to change a claimed row; each answers how many were lost.
+var zombies = map[string]func(*fixture, *lease.Claim[string], []uuid.UUID) (int, error){
+	"finish": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) { return c.Finish(f.ctx, ids) },
+	"retry": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) {
+		dead, lost, err := c.Retry(f.ctx, failures(ids))
+		if dead != 0 {
+			return lost, fmt.Errorf("%d dead", dead)
+		}
+		return lost, err
+	},
+	"return": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) {
+		return c.Return(f.ctx, failures(ids))
+	},
+	"give up": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) {
+		return c.GiveUp(f.ctx, failures(ids))
+	},
+	"extend": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) { return c.Extend(f.ctx, ids) },
+}
+
+// A worker that was paused for longer than its lease finds its rows with
+// somebody else, or with itself: it changes nothing and is told.
+func TestZombieChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, act := range zombies {
+		for _, most := range []int{10, 1} { // at 1 the zombie's was the last attempt
+			t.Run(fmt.Sprintf("%s/max attempts %d", name, most), func(t *testing.T) {
+				t.Parallel()
+				f := setup(t, attempts(most))
+				for _, successor := range []string{"other", "same"} {
+					for _, progress := range []string{"holds", "finished", "failed", "put back"} {
+						t.Run(successor+" worker "+progress, func(t *testing.T) {
+							zombieChangesNothing(t, f, act, successor, progress)
+						})
+					}
+				}
+			})
+		}
+	}
+}
+
+func zombieChangesNothing(t *testing.T, f *fixture, act func(*fixture, *lease.Claim[string], []uuid.UUID) (int, error), successor, progress string) {
+	f.exec(`TRUNCATE ` + tableName)
+	ids := f.insert(3)
+	paused := f.worker("same")
+	zombie := f.claim(paused, 3)
+	f.expire()
+	worker := paused
+	if successor == "other" {
+		worker = f.worker("other")
+	}
+	holder := f.claim(worker, 3)
+	var err error
+	switch progress {
+	case "finished":
+		_, err = holder.Finish(f.ctx, ids)
+	case "failed":
+		_, err = holder.GiveUp(f.ctx, failures(ids))
+	case "put back":
+		_, err = holder.Return(f.ctx, failures(ids))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := []string{f.whole(ids[0]), f.whole(ids[1]), f.whole(ids[2])}
+	deadline := zombie.Deadline
+
+	lost, err := act(f, zombie, ids)
+	if err != nil || lost != 3 {
+		t.Errorf("lost %d, want 3; %v", lost, err)
+	}
+	for i, id := range ids {
+		if after := f.whole(id); after != before[i] {
+			t.Errorf("row changed\nfrom %s\nto   %s", before[i], after)
+		}
+	}
+	if zombie.Deadline != deadline {
+		t.Errorf("a lost lease got another deadline")
+	}
+}
+
+// What the token is for: with the spec's condition, event_id and locked_by, a
+// zombie of the same worker makes a published row PENDING again.
+func TestZombieNaive(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.exec(`CREATE TABLE naive (event_id uuid PRIMARY KEY, status text DEFAULT 'PENDING', attempt_count int DEFAULT 0,
+		next_retry_at timestamptz DEFAULT now(), locked_by text, lease_until timestamptz)`)
+	f.exec(`INSERT INTO naive VALUES (gen_random_uuid())`)
+	claim := func() string {
+		return query[string](f, `WITH c AS (SELECT event_id FROM naive
+				WHERE status = 'PENDING' AND next_retry_at <= now() OR status = 'IN_FLIGHT' AND lease_until <= now()
+				LIMIT 1 FOR UPDATE SKIP LOCKED)
+			UPDATE naive e SET status = 'IN_FLIGHT', locked_by = 'same', lease_until = now() + interval '30 s'
+			FROM c WHERE e.event_id = c.event_id RETURNING e.event_id::text`)
+	}
+	id := claim()
+	f.exec(`UPDATE naive SET lease_until = now() - interval '1 s'`)
+	if claim() != id {
+		t.Fatal("not claimed again")
+	}
+	f.exec(`UPDATE naive SET status = 'PUBLISHED', lease_until = NULL WHERE event_id = $1 AND locked_by = 'same'`, id)
+	// The zombie wakes up, with an error.
+	f.exec(`UPDATE naive SET attempt_count = attempt_count + 1, status = 'PENDING', lease_until = NULL
+		WHERE event_id = $1 AND locked_by = 'same'`, id)
+	if status := query[string](f, `SELECT status FROM naive`); status != "PENDING" {
+		t.Fatalf("the naive condition held: %s; this test shows nothing", status)
+	}
+}
+
+// A lease that ended and that nobody took over is still the worker's to finish.
+func TestFinishAfterTheLeaseWithoutSuccessor(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := f.insert(1)
+	claim := f.claim(f.worker("w"), 1)
+	f.expire()
+	if lost, err := claim.Finish(f.ctx, ids); lost != 0 || err != nil {
+		t.Fatal(lost, err)
+	}
+	if r := f.row(ids[0]); r.Status != "PUBLISHED" || r.Held || !r.Finished {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// Part of a batch is lost: the rest is finished, the lost part is its new holder's.
+func TestFinishWithPartOfTheBatchLost(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := f.insert(10)
+	zombie := f.claim(f.worker("a"), 10)
+	f.expire(ids[:4]...)
+	holder := f.claim(f.worker("b"), 4)
+	lost, err := zombie.Finish(f.ctx, ids)
+	if err != nil || lost != 4 {
+		t.Fatalf("lost %d, want 4; %v", lost, err)
+	}
+	if done, held := f.count("PUBLISHED"), f.count("IN_FLIGHT"); done != 6 || held != 4 {
+		t.Fatalf("%d PUBLISHED, %d IN_FLIGHT", done, held)
+	}
+	if lost, err := holder.Finish(f.ctx, idsOf(holder)); lost != 0 || err != nil {
+		t.Fatalf("the holder lost %d; %v", lost, err)
+	}
+}
+
+// A claim changes only rows that it took, whoever names others.
+func TestClaimChangesOnlyItsOwnRows(t *testing.T) {
+	t.Parallel()
+	f := setup(t, batch(1))
+	f.insert(2)
+	first, second := f.claim(f.worker("a"), 1), f.claim(f.worker("b"), 1)
+	before := f.whole(second.Rows[0].ID)
+	for name, act := range zombies {
+		if lost, err := act(f, first, idsOf(second)); lost != 1 || err != nil {
+			t.Errorf("%s: lost %d; %v", name, lost, err)
+		}
+	}
+	if after := f.whole(second.Rows[0].ID); after != before {
+		t.Errorf("changed\nfrom %s\nto   %s", before, after)
+	}
+}

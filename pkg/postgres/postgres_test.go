@@ -1,0 +1,191 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+func open(t testing.TB, url, mode string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := postgres.Open(url, 4, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// What means away, what means that the data is at fault, and what means neither.
+func TestErrorKinds(t *testing.T) {
+	t.Parallel()
+	url := testkit.Database(t)
+	pool := open(t, url, "cache_statement")
+	closed := open(t, url, "cache_statement")
+	closed.Close()
+	full := testkit.Connect(t, url+"&pool_max_conns=1")
+	taken, err := full.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Release()
+	run := func(p *pgxpool.Pool, sql string, args ...any) error {
+		_, err := p.Exec(t.Context(), sql, args...)
+		return err
+	}
+	for name, test := range map[string]struct {
+		err       error
+		away, bad bool
+	}{
+		"none":         {nil, false, false},
+		"no server":    {run(open(t, "postgres://u:p@127.0.0.1:1/x", "cache_statement"), `SELECT`), true, false},
+		"no such host": {run(open(t, "postgres://u:p@no-such-host.invalid/x", "cache_statement"), `SELECT`), true, false},
+		"closed pool":  {run(closed, `SELECT`), true, false},
+		"all connections taken": {func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			_, err := full.Exec(ctx, `SELECT`)
+			return err
+		}(), true, false},
+		"terminated":        {run(pool, `SELECT pg_terminate_backend(pg_backend_pid())`), true, false},
+		"statement timeout": {run(testkit.Connect(t, url+"&statement_timeout=10"), `SELECT pg_sleep(5)`), true, false},
+		"read-only":         {run(testkit.Connect(t, url+"&default_transaction_read_only=on"), `CREATE TABLE x ()`), true, false},
+		"duplicate":         {run(pool, `INSERT INTO notification.processed_events SELECT '0190a5a4-0000-7000-8000-000000000001' FROM generate_series(1, 2)`), false, true},
+		"division by zero":  {run(pool, `SELECT 1/0`), false, true},
+		"NUL":               {run(pool, `SELECT $1::text`, "\x00"), false, true},
+		"no such table":     {run(pool, `SELECT FROM nowhere`), false, false},
+		"syntax":            {run(pool, `SELEKT`), false, false},
+		"forbidden":         {run(pool, `SET ROLE pg_read_all_data; SET default_transaction_read_only = off; DROP SCHEMA notification CASCADE`), false, false},
+		"another error":     {errors.New("something"), false, false},
+	} {
+		if away, bad := postgres.Unavailable(test.err), postgres.BadData(test.err); away != test.away || bad != test.bad {
+			t.Errorf("%s: away %t, bad data %t: %v", name, away, bad, test.err)
+		}
+		wrapped := postgres.Wrap("test", test.err)
+		if (wrapped == nil) != (test.err == nil) || (fault.Of(wrapped) == fault.Unavailable) != test.away || !errors.Is(wrapped, test.err) && test.err != nil {
+			t.Errorf("%s is wrapped as %v", name, wrapped)
+		}
+	}
+}
+
+// A backend is killed, and its connection with it: the pool makes another.
+func TestPoolSurvivesTerminatedBackends(t *testing.T) {
+	t.Parallel()
+	url := testkit.Database(t)
+	pool := open(t, url, "cache_statement")
+	killer := testkit.Connect(t, url)
+	for range 5 {
+		if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil && !postgres.Unavailable(err) {
+			t.Fatal(err)
+		}
+		if _, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	for range 5 {
+		if _, err = pool.Exec(t.Context(), `SELECT 1`); err == nil {
+			return
+		}
+	}
+	t.Error(err)
+}
+
+// Transactions that lock rows in opposite orders deadlock; Retry is the one
+// place where they are tried again.
+func TestRetryEndsDeadlocks(t *testing.T) {
+	t.Parallel()
+	pool := testkit.Connect(t, testkit.Database(t)+"&deadlock_timeout=20")
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE n AS SELECT id, 0 AS v FROM generate_series(1, 2) id`); err != nil {
+		t.Fatal(err)
+	}
+	const workers, each = 4, 5
+	var conflicts int
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	for w := range workers {
+		group.Go(func() {
+			for range each {
+				err := postgres.Retry(t.Context(), func(ctx context.Context) error {
+					err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+						for i := range 2 {
+							if _, err := tx.Exec(ctx, `UPDATE n SET v = v + 1 WHERE id = $1`, 1+(w+i)%2); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+					if postgres.Conflicted(err) {
+						mutex.Lock()
+						conflicts++
+						mutex.Unlock()
+					}
+					return err
+				})
+				if err != nil && !postgres.Conflicted(err) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	var low, high int
+	if err := pool.QueryRow(t.Context(), `SELECT min(v), max(v) FROM n`).Scan(&low, &high); err != nil || low != high {
+		t.Errorf("%d, %d, %v", low, high, err)
+	}
+	t.Logf("%d deadlocks met", conflicts)
+}
+
+func TestRetryIsBounded(t *testing.T) {
+	t.Parallel()
+	pool := testkit.Pool(t)
+	tries := 0
+	err := postgres.Retry(t.Context(), func(ctx context.Context) error {
+		tries++
+		_, err := pool.Exec(ctx, `DO $$ BEGIN RAISE 'met' USING ERRCODE = '40001'; END $$`)
+		return err
+	})
+	if tries != 5 || !postgres.Conflicted(err) {
+		t.Errorf("%d tries, %v", tries, err)
+	}
+	tries = 0
+	_ = postgres.Retry(t.Context(), func(context.Context) error { tries++; return errors.New("other") })
+	if tries != 1 {
+		t.Errorf("another error is tried %d times", tries)
+	}
+}
+
+// A bad URL may hold a password: the error does not.
+func TestOpenTellsNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"postgres://u:hunter2@[x", "postgres://u:hunter2@h:port/db", "u:hunter2@"} {
+		if _, err := postgres.Open(url, 1, "exec"); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	if _, err := postgres.Open("postgres://u:hunter2@h/db", 1, "quickly"); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "quickly") {
+		t.Errorf("%v", err)
+	}
+}
+
+// No statement of a process may run for ever.
+func TestStatementTimeoutIsSet(t *testing.T) {
+	t.Parallel()
+	var limit string
+	if err := open(t, testkit.Database(t), "cache_statement").QueryRow(t.Context(), `SHOW statement_timeout`).Scan(&limit); err != nil || limit != "10s" {
+		t.Errorf("%s, %v", limit, err)
+	}
+}
