@@ -27,7 +27,7 @@ func New(e *fn.Env) error {
 	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
 		report, err := deliverer.Step(ctx)
-		return fn.Report(report), err
+		return report, err
 	})
 	return nil
 }

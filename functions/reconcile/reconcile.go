@@ -49,7 +49,7 @@ func New(e *fn.Env) error {
 		if report.Retried > 0 {
 			e.Wake("notify")
 		}
-		return fn.Report(report), err
+		return report, err
 	})
 	return nil
 }

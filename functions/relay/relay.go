@@ -21,7 +21,7 @@ func New(e *fn.Env) error {
 		jetstream.NewPublisher(e.NATS()), func() { e.Wake("notify") }, e.Logger())
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
 		report, err := relay.Step(ctx)
-		return fn.Report(report), err
+		return report, err
 	})
 	return nil
 }

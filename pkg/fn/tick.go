@@ -9,27 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Report is a tick's answer: what happened to the rows or messages it worked on.
-type Report struct {
-	Claimed   int  `json:"claimed"`
-	Done      int  `json:"done"`
-	Retried   int  `json:"retried"`
-	Dead      int  `json:"dead"`
-	LostLease int  `json:"lost_lease"`
-	More      bool `json:"more"` // there is work left
-}
-
-func (r *Report) add(step Report) {
-	r.Claimed += step.Claimed
-	r.Done += step.Done
-	r.Retried += step.Retried
-	r.Dead += step.Dead
-	r.LostLease += step.LostLease
-	r.More = step.More
-}
+// Report is a tick's answer.
+type Report = lease.Report
 
 // TickPath is where ticks and wakes come in; POST / takes them too, as the
 // CloudEvents that schedulers and channels push. Neither body is ever believed.
@@ -103,7 +88,7 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 	for {
 		for {
 			report, err := d.stepSafely(ctx)
-			total.add(report)
+			total.Add(report)
 			if err != nil {
 				return err
 			}

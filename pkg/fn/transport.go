@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // Local reaches functions in this process: the request's host is the name of the
@@ -27,10 +28,10 @@ func (l Local) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	inner.RequestURI = r.URL.RequestURI()
 	w := &localWriter{header: http.Header{}, started: make(chan struct{})}
-	go func() {
+	onWorker(func() {
 		defer w.finish()
 		handler.ServeHTTP(w, inner)
-	}()
+	})
 	select {
 	case <-w.started:
 	case <-r.Context().Done():
@@ -41,6 +42,35 @@ func (l Local) RoundTrip(r *http.Request) (*http.Response, error) {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: w.sent, Body: w.body, ContentLength: w.length, Request: r,
 	}, nil
+}
+
+// workerIdle is how long a goroutine waits for its next call.
+const workerIdle = 10 * time.Second
+
+var waiting = make(chan func())
+
+// onWorker runs do on a goroutine that already did such work, when one waits: its
+// stack has grown to what a request needs, which costs a new goroutine some
+// copying each time.
+func onWorker(do func()) {
+	select {
+	case waiting <- do:
+		return
+	default:
+	}
+	go func() {
+		idle := time.NewTimer(workerIdle)
+		defer idle.Stop()
+		for {
+			do()
+			idle.Reset(workerIdle)
+			select {
+			case do = <-waiting:
+			case <-idle.C:
+				return
+			}
+		}
+	}()
 }
 
 // localWriter is the ResponseWriter of a local call.

@@ -69,12 +69,6 @@ func IsNever(err error) bool {
 // errNoTime is the result of a row whose turn came after the claim's deadline.
 var errNoTime = errors.New("no time was left in this lease")
 
-// Report counts what happened to the rows of one batch.
-type Report struct {
-	Claimed, Done, Retried, Dead, LostLease int
-	More                                    bool
-}
-
 // Deliverer sends what is due through one channel.
 type Deliverer struct {
 	queue   *lease.Queue[Outgoing]
@@ -109,12 +103,12 @@ func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channe
 const finishTimeout = 5 * time.Second
 
 // Step claims one batch, sends it and writes down what became of it.
-func (d *Deliverer) Step(ctx context.Context) (Report, error) {
+func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 	claim, err := d.queue.Claim(ctx)
 	if err != nil || len(claim.Rows) == 0 {
-		return Report{}, err
+		return lease.Report{}, err
 	}
-	report := Report{Claimed: len(claim.Rows), More: claim.Full()}
+	report := lease.Report{Claimed: len(claim.Rows), More: claim.Full()}
 
 	sending, cancel := context.WithDeadline(ctx, claim.Deadline)
 	results := d.send(sending, claim.Rows)
@@ -147,7 +141,7 @@ func (d *Deliverer) Step(ctx context.Context) (Report, error) {
 	return report, d.finish(context.WithoutCancel(ctx), claim, done, retry, returned, dead, &report)
 }
 
-func (d *Deliverer) finish(ctx context.Context, claim *lease.Claim[Outgoing], done []uuid.UUID, retry, returned, dead []lease.Failure, report *Report) error {
+func (d *Deliverer) finish(ctx context.Context, claim *lease.Claim[Outgoing], done []uuid.UUID, retry, returned, dead []lease.Failure, report *lease.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	lostDone, finishErr := claim.Finish(ctx, done)

@@ -36,7 +36,7 @@ func TestChannelAnswers(t *testing.T) {
 		ids[5]: func() error { return notification.RetryAfter(1000*time.Hour, errTest) },
 	}
 	report := f.step(channel(func(_ context.Context, o notification.Outgoing) error { return answers[o.EventID]() }))
-	if want := (notification.Report{Claimed: 6, Done: 1, Retried: 4, Dead: 1}); report != want {
+	if want := (lease.Report{Claimed: 6, Done: 1, Retried: 4, Dead: 1}); report != want {
 		t.Errorf("%+v, want %+v", report, want)
 	}
 	for i, want := range []struct {
@@ -135,7 +135,7 @@ func TestSlowReceiverStopsNobody(t *testing.T) {
 	slow := map[string]bool{ids[0]: true, ids[1]: true, ids[30]: true}
 	release := make(chan struct{})
 	var others sent
-	ended := make(chan notification.Report, 1)
+	ended := make(chan lease.Report, 1)
 	go func() {
 		report, err := f.deliverer(channel(func(ctx context.Context, o notification.Outgoing) error {
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > f.policy.Lease*3/4 {
@@ -200,13 +200,13 @@ func TestDelivererPausedLongerThanItsLease(t *testing.T) {
 				ids := f.told(1)
 				wake := f.paused(answer)
 				f.due()
-				wakeSecond, want := func() notification.Report { return f.step(channel(nothing)) }, "SENT"
+				wakeSecond, want := func() lease.Report { return f.step(channel(nothing)) }, "SENT"
 				if successor == "holds" {
 					wakeSecond, want = f.paused(nil), "PROCESSING"
 				} else {
 					wakeSecond()
 				}
-				if report := wake(); report != (notification.Report{Claimed: 1, LostLease: 1}) {
+				if report := wake(); report != (lease.Report{Claimed: 1, LostLease: 1}) {
 					t.Errorf("the sleeper: %+v", report)
 				}
 				if r := f.row(ids[0]); r.Status != want || r.Letters != 0 {
@@ -223,9 +223,9 @@ func TestDelivererPausedLongerThanItsLease(t *testing.T) {
 
 // paused starts a deliverer and returns when it sleeps while it sends; answer is
 // what it gets when it is woken.
-func (f *fixture) paused(answer error) (wake func() notification.Report) {
+func (f *fixture) paused(answer error) (wake func() lease.Report) {
 	f.t.Helper()
-	asleep, awake, ended := make(chan struct{}), make(chan struct{}), make(chan notification.Report, 1)
+	asleep, awake, ended := make(chan struct{}), make(chan struct{}), make(chan lease.Report, 1)
 	go func() {
 		report, err := f.deliverer(channel(func(context.Context, notification.Outgoing) error {
 			close(asleep)
@@ -238,7 +238,7 @@ func (f *fixture) paused(answer error) (wake func() notification.Report) {
 		ended <- report
 	}()
 	<-asleep
-	return func() notification.Report {
+	return func() lease.Report {
 		close(awake)
 		return <-ended
 	}

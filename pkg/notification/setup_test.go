@@ -134,7 +134,7 @@ func (f *fixture) deliverer(c notification.Channel) *notification.Deliverer {
 	return notification.NewDeliverer(f.pool, f.policy, "test", c, slog.New(slog.DiscardHandler))
 }
 
-func (f *fixture) step(c notification.Channel) notification.Report {
+func (f *fixture) step(c notification.Channel) lease.Report {
 	f.t.Helper()
 	report, err := f.deliverer(c).Step(f.ctx)
 	if err != nil {

@@ -47,12 +47,6 @@ type Publisher interface {
 	Publish(context.Context, []event.Message) []error
 }
 
-// Report counts what happened to the rows of one batch.
-type Report struct {
-	Claimed, Done, Retried, Dead, LostLease int
-	More                                    bool // the batch was full
-}
-
 // Relay publishes the rows of one outbox table.
 type Relay struct {
 	queue     *lease.Queue[event.Record]
@@ -81,15 +75,15 @@ const finishTimeout = 5 * time.Second
 
 // Step claims one batch, publishes it and finishes it. While the broker is away
 // it claims nothing and returns a fault.Unavailable.
-func (r *Relay) Step(ctx context.Context) (Report, error) {
+func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 	if err := r.publisher.Ready(ctx); err != nil {
-		return Report{}, fault.Unreachable("The event broker", err)
+		return lease.Report{}, fault.Unreachable("The event broker", err)
 	}
 	claim, err := r.queue.Claim(ctx)
 	if err != nil || len(claim.Rows) == 0 {
-		return Report{}, err
+		return lease.Report{}, err
 	}
-	report := Report{Claimed: len(claim.Rows), More: claim.Full()}
+	report := lease.Report{Claimed: len(claim.Rows), More: claim.Full()}
 
 	batch := encode(claim)
 	publishing, cancel := context.WithDeadline(ctx, claim.Deadline)
@@ -103,7 +97,7 @@ func (r *Relay) Step(ctx context.Context) (Report, error) {
 
 // finish writes what happened. It goes on when the tick's time is up: the work
 // is done, and only its bookkeeping is left.
-func (r *Relay) finish(ctx context.Context, claim *lease.Claim[event.Record], b *batch, report *Report) error {
+func (r *Relay) finish(ctx context.Context, claim *lease.Claim[event.Record], b *batch, report *lease.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
 	lost, finishErr := claim.Finish(ctx, b.done)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
@@ -53,10 +54,10 @@ const reconcileBatch = 500
 // Step looks at the next batch. In its report, Claimed counts the rows that were
 // looked at, Done those that have arrived, Retried those that were published
 // again: they are looked at once more by a later step.
-func (r *Reconciler) Step(ctx context.Context) (Report, error) {
+func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 	rows, last, err := r.next(ctx)
 	if err != nil || len(rows) == 0 {
-		return Report{}, err
+		return lease.Report{}, err
 	}
 	var published []uuid.UUID
 	byID := map[uuid.UUID]event.Record{}
@@ -68,9 +69,9 @@ func (r *Reconciler) Step(ctx context.Context) (Report, error) {
 	}
 	missing, err := r.consumer.Missing(ctx, published)
 	if err != nil {
-		return Report{}, err
+		return lease.Report{}, err
 	}
-	report := Report{Claimed: len(rows), Done: len(rows) - len(missing)}
+	report := lease.Report{Claimed: len(rows), Done: len(rows) - len(missing)}
 	if len(missing) > 0 {
 		sent, dead, err := r.publishAgain(ctx, missing, byID)
 		report.Retried, report.Dead = sent, dead

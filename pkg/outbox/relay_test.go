@@ -32,7 +32,7 @@ func TestPublishErrors(t *testing.T) {
 		}
 		return results
 	}}))
-	want := outbox.Report{Claimed: 4, Done: 1, Retried: 2, Dead: 1}
+	want := lease.Report{Claimed: 4, Done: 1, Retried: 2, Dead: 1}
 	if report != want {
 		t.Errorf("%+v, want %+v", report, want)
 	}
@@ -148,7 +148,7 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 				} else if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 3 {
 					t.Errorf("the successor: %+v", report)
 				}
-				if report := first.wake(t); report != (outbox.Report{Claimed: 3, LostLease: 3}) {
+				if report := first.wake(t); report != (lease.Report{Claimed: 3, LostLease: 3}) {
 					t.Errorf("the sleeper: %+v", report)
 				}
 				for _, id := range ids {
@@ -157,7 +157,7 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 					}
 				}
 				if second != nil {
-					if report := second.wake(t); report != (outbox.Report{Claimed: 3, Done: 3}) {
+					if report := second.wake(t); report != (lease.Report{Claimed: 3, Done: 3}) {
 						t.Errorf("the successor: %+v", report)
 					}
 				}
@@ -169,14 +169,14 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 // pausedRelay is one that sleeps while it publishes.
 type pausedRelay struct {
 	awake chan struct{}
-	ended chan outbox.Report
+	ended chan lease.Report
 }
 
 // paused starts a relay and returns when it sleeps; answer is what it gets for
 // every message.
 func (f *fixture) paused(answer error) *pausedRelay {
 	f.t.Helper()
-	p := &pausedRelay{make(chan struct{}), make(chan outbox.Report, 1)}
+	p := &pausedRelay{make(chan struct{}), make(chan lease.Report, 1)}
 	asleep := make(chan struct{})
 	relay := f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
 		close(asleep)
@@ -198,7 +198,7 @@ func (f *fixture) paused(answer error) *pausedRelay {
 	return p
 }
 
-func (p *pausedRelay) wake(t testing.TB) outbox.Report {
+func (p *pausedRelay) wake(t testing.TB) lease.Report {
 	t.Helper()
 	close(p.awake)
 	return <-p.ended

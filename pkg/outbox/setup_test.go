@@ -122,7 +122,7 @@ func (f *fixture) row(id uuid.UUID) row {
 	return r
 }
 
-func (f *fixture) step(r *outbox.Relay) outbox.Report {
+func (f *fixture) step(r *outbox.Relay) lease.Report {
 	f.t.Helper()
 	report, err := r.Step(f.ctx)
 	if err != nil {
