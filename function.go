@@ -100,6 +100,10 @@ func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 	return nil
 }
 
+// StopClaiming makes ticks in progress end after the batch that they hold. Servers
+// call it when they begin to shut down, while requests still run.
+func (f *Function) StopClaiming() { f.runtime.StopClaiming() }
+
 // Stop ends the schedule, lets ticks in progress end, and disconnects.
 func (f *Function) Stop(context.Context) error {
 	if f.stopSchedule != nil {

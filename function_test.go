@@ -3,6 +3,7 @@ package function_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -75,50 +76,95 @@ func TestOneClearLine(t *testing.T) {
 	}
 }
 
-// FUNCTION=relay is a process of its own: not ready while its stores are away,
-// ready when they have answered, and gone cleanly on SIGTERM.
-func TestOneFunctionAlone(t *testing.T) {
-	t.Parallel()
-	binary := serve(t)
+// process is infra/serve with FUNCTION=relay, ready.
+type process struct {
+	url     string
+	command *exec.Cmd
+	out     *bytes.Buffer
+}
+
+func startRelay(t *testing.T, environment ...string) *process {
+	t.Helper()
 	port, err := devserver.FreePort(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(binary)
-	command.Env = []string{
+	p := &process{
+		url:     "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		command: exec.Command(serve(t)),
+		out:     &bytes.Buffer{},
+	}
+	p.command.Env = append([]string{
 		"FUNCTION=relay", "PORT=" + strconv.Itoa(port),
 		"DATABASE_URL=" + testkit.Database(t), "NATS_URL=" + testkit.NATS(t).URL(),
-	}
-	var out bytes.Buffer
-	command.Stdout, command.Stderr = &out, &out
-	if err := command.Start(); err != nil {
+	}, environment...)
+	p.command.Stdout, p.command.Stderr = p.out, p.out
+	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = command.Process.Kill() }()
-	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	t.Cleanup(func() { _ = p.command.Process.Kill() })
 	deadline := time.Now().Add(15 * time.Second)
 	for {
-		response, err := http.Get(url + "/health/readiness")
+		response, err := http.Get(p.url + "/health/readiness")
 		if err == nil {
 			_ = response.Body.Close()
 			if response.StatusCode == http.StatusOK {
-				break
+				return p
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("never ready: %v\n%s", err, out.String())
+			t.Fatalf("never ready: %v", err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	response, err := http.Post(url+"/tick", "", nil)
+}
+
+// terminate sends SIGTERM and waits for a clean end.
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.command.Wait(); err != nil {
+		t.Fatalf("after SIGTERM: %v\n%s", err, p.out.String())
+	}
+}
+
+// FUNCTION=relay is a process of its own: ready when its stores have answered,
+// ticked from outside, and gone cleanly on SIGTERM.
+func TestOneFunctionAlone(t *testing.T) {
+	t.Parallel()
+	p := startRelay(t)
+	response, err := http.Post(p.url+"/tick", "", nil)
 	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("tick: %v %v", response, err)
 	}
 	_ = response.Body.Close()
-	if err := command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
+	p.terminate(t)
+}
+
+// SIGTERM during a tick: it stops claiming, and its caller is answered.
+func TestSIGTERMDuringATick(t *testing.T) {
+	t.Parallel()
+	p := startRelay(t, "TICK_LINGER=15s", "TICK_BUDGET=15s")
+	answered := make(chan error, 1)
+	go func() {
+		response, err := http.Post(p.url+"/tick", "", nil)
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				err = fmt.Errorf("answered %s", response.Status)
+			}
+		}
+		answered <- err
+	}()
+	time.Sleep(300 * time.Millisecond) // it lingers by now; too early would only test less
+	began := time.Now()
+	p.terminate(t)
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
-	if err := command.Wait(); err != nil {
-		t.Fatalf("after SIGTERM: %v\n%s", err, out.String())
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }

@@ -258,3 +258,16 @@ func TestGrantsGoOnWithoutTheBroker(t *testing.T) {
 		t.Errorf("%d of 5 events wait", n)
 	}
 }
+
+// The log channel's lines are the delivery: no log level silences them.
+func TestLogChannelIsNotSilenced(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false", "LOG_LEVEL=error")
+	s.grant("k1", "u_1", "item1")
+	for _, function := range []string{"relay", "notify", "deliver"} {
+		s.tick(function)
+	}
+	if log := s.log.String(); strings.Count(log, `"msg":"notification"`) != 1 {
+		t.Errorf("the log is %q", log)
+	}
+}

@@ -82,7 +82,7 @@ var All = []fn.Function{
 	},
 	{
 		Name: "cleanup", Summary: "removes what is no longer kept, makes audit partitions ahead",
-		New: cleanup.New, Schedule: 10 * time.Minute,
+		New: cleanup.New, Schedule: time.Minute,
 		Stores:  []fn.Store{fn.Postgres},
 		Timeout: 60 * time.Second, Concurrency: 1, MaxScale: 1,
 	},

@@ -17,7 +17,7 @@ import (
 // consumed: they are published again, and told once.
 func TestLostByTheBroker(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "WAKES=false", "RECONCILE_AFTER=0s")
+	s := setup(t, "WAKES=false", "RECONCILE_AFTER=1ms")
 	s.grant("told", "u_1", "item1")
 	s.tick("relay")
 	s.tick("notify")
@@ -33,6 +33,11 @@ func TestLostByTheBroker(t *testing.T) {
 	}
 	if report := s.tick("reconcile"); report.Retried != 1 || report.Done != 1 {
 		t.Fatalf("reconcile: %+v", report)
+	}
+	// It waits for its consumer now, and is not published a third time.
+	s.tick("reconcile")
+	if n := messages(t, s); n != 1 {
+		t.Fatalf("%d messages in the new stream", n)
 	}
 	if report := s.tick("notify"); report.Done != 1 {
 		t.Fatalf("notify: %+v", report)
@@ -52,7 +57,7 @@ func TestLostByTheBroker(t *testing.T) {
 // What only waits for its consumer is not lost, and is not published again.
 func TestBacklogIsNotLost(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "WAKES=false", "RECONCILE_AFTER=0s")
+	s := setup(t, "WAKES=false", "RECONCILE_AFTER=1ms")
 	s.grant("waiting", "u_1", "item1")
 	s.tick("relay")
 	s.tick("reconcile")
@@ -64,7 +69,7 @@ func TestBacklogIsNotLost(t *testing.T) {
 // A row that is not published yet holds the watermark.
 func TestWatermarkWaitsForTheUnfinished(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "WAKES=false", "RECONCILE_AFTER=0s")
+	s := setup(t, "WAKES=false", "RECONCILE_AFTER=1ms")
 	s.grant("first", "u_1", "item1")
 	s.tick("relay")
 	s.tick("notify")
@@ -108,4 +113,33 @@ func messages(t *testing.T, s *system) uint64 {
 	info, err := found.Info(ctx)
 	must(t, err)
 	return info.State.Msgs
+}
+
+// A store that held many is recovered in one tick, and each is told once.
+func TestManyLostByTheBroker(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false", "RECONCILE_AFTER=1m")
+	const events = 1200 // more than two batches
+	_, err := s.pool.Exec(t.Context(), `
+		INSERT INTO entitlement.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at)
+		SELECT id, 'u/' || n, 'EntitlementGranted', jsonb_build_object('event_id', id, 'event_type', 'EntitlementGranted',
+			'user_id', 'u_' || n, 'stock_keeping_unit', 'item1', 'version', 1), now()
+		FROM generate_series(1, $1) n, LATERAL (SELECT ('0197' || lpad(to_hex(n), 8, '0') || '7' || lpad(to_hex(n), 3, '0') || '8' || lpad(to_hex(n), 15, '0'))::uuid AS id) i`, events)
+	must(t, err)
+	s.tick("relay")
+	deleteStream(t, s)
+	report := s.tick("reconcile")
+	if report.Retried != events {
+		t.Fatalf("reconcile: %+v", report)
+	}
+	s.tick("notify")
+	if n := s.count(`SELECT count(*) FROM notification.notifications`); n != events {
+		t.Fatalf("%d notifications for %d events", n, events)
+	}
+	if report := s.tick("reconcile"); report.Done != events || report.Retried != 0 {
+		t.Fatalf("reconcile again: %+v", report)
+	}
+	if report := s.tick("reconcile"); report.Claimed != 0 {
+		t.Fatalf("the watermark did not pass: %+v", report)
+	}
 }

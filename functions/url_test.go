@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What no route takes is a problem too, and never a redirect: the one of ServeMux
@@ -119,4 +120,23 @@ func TestBrokenRequests(t *testing.T) {
 		})
 	}
 	wantStatus(t, s.call(http.MethodGet, "/health/liveness", "", ""), http.StatusOK)
+}
+
+// A client that sends its body slowly is told so, and is not taken for a function
+// that failed.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	must(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\nContent-Length: 100\r\n\r\n{", grantsPath, s.writer)
+	must(t, err)
+	must(t, conn.SetReadDeadline(time.Now().Add(15*time.Second)))
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	must(t, err)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("answered %s", response.Status)
+	}
 }

@@ -4,6 +4,7 @@ package cleanup
 
 import (
 	"context"
+	"errors"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -27,20 +28,18 @@ func New(e *fn.Env) error {
 	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention}
 
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		audit, err := owned.EnsureAudit(ctx, keepOwned)
-		if err != nil {
-			return fn.Report{}, err
-		}
+		// One part that fails must not keep the others from their work.
+		audit, auditErr := owned.EnsureAudit(ctx, keepOwned)
 		if audit.PartitionsMade+audit.PartitionsDropped > 0 {
 			e.Logger().InfoContext(ctx, "audit partitions", "made", audit.PartitionsMade, "dropped", audit.PartitionsDropped)
 		}
-		counts, err := owned.Cleanup(ctx, keepOwned)
-		if err != nil {
-			return fn.Report{}, err
+		if audit.PartitionsSkipped > 0 {
+			e.Logger().DebugContext(ctx, "audit partitions not made: their rows stay in the DEFAULT one", "months", audit.PartitionsSkipped)
 		}
-		deleted, more, err := told.Cleanup(ctx, keepTold)
+		counts, ownedErr := owned.Cleanup(ctx, keepOwned)
+		deleted, more, toldErr := told.Cleanup(ctx, keepTold)
 		removed := counts.Deleted + deleted
-		return fn.Report{Claimed: removed, Done: removed, More: counts.More || more}, err
+		return fn.Report{Claimed: removed, Done: removed, More: counts.More || more}, errors.Join(auditErr, ownedErr, toldErr)
 	})
 	return nil
 }

@@ -4,7 +4,6 @@ package deliver
 
 import (
 	"cmp"
-	"context"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/notification"
@@ -25,10 +24,7 @@ func New(e *fn.Env) error {
 	policy.MaxAttempts = cmp.Or(e.Settings.DeliveryMaxAttempts, policy.MaxAttempts)
 	policy.BackoffCap = cmp.Or(e.Settings.DeliveryBackoffCap, policy.BackoffCap)
 	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		report, err := deliverer.Step(ctx)
-		return report, err
-	})
+	e.Tick(deliverer.Step)
 	return nil
 }
 

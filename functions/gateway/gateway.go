@@ -65,6 +65,11 @@ func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 			problem.Write(w, g.logged(r.Context(), err))
 			return
 		}
+		// A body that comes slowly must not hold up a function, nor look like its fault.
+		if _, err := fn.BufferBody(w, r); err != nil {
+			problem.Write(w, err)
+			return
+		}
 		g.forward(w, r, f, identity)
 	}
 }
@@ -159,10 +164,7 @@ const statusClientGone = 499
 // unreachable answers when a function did not.
 func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	to, _ := r.Context().Value(targetKey{}).(target)
-	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		err = fault.New(fault.TooLarge, "body_too_large", "The body is larger than 64 KiB.")
 	case errors.Is(err, context.Canceled):
 		// The caller is gone; the status is for the log, which must not count it as ours.
 		w.WriteHeader(statusClientGone)

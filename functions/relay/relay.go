@@ -3,8 +3,6 @@
 package relay
 
 import (
-	"context"
-
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
@@ -13,15 +11,12 @@ import (
 
 // New registers the function.
 func New(e *fn.Env) error {
-	pool, err := e.Postgres("entitlement")
+	pool, err := e.Postgres(e.Function.Domain)
 	if err != nil {
 		return err
 	}
 	relay := outbox.NewRelay(pool, entitlement.OutboxTable, e.Policy(), e.Worker(),
 		jetstream.NewPublisher(e.NATS()), func() { e.Wake("notify") }, e.Logger())
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		report, err := relay.Step(ctx)
-		return report, err
-	})
+	e.Tick(relay.Step)
 	return nil
 }

@@ -102,7 +102,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		return err
 	}
 	served := make(chan error, 1)
-	go func() { served <- fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s) }()
+	go func() { served <- fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s, f.StopClaiming) }()
 	if err := waitReady(ctx, f); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -27,6 +28,9 @@ func run() error {
 	s, err := settings.Load()
 	if err != nil {
 		return err
+	}
+	if s.MigrationDatabaseURL != "" && (s.EntitlementDatabaseURL != "" || s.NotificationDatabaseURL != "") {
+		return errors.New("MIGRATION_DATABASE_URL is one database, and the domains have databases of their own; leave it out, and set theirs to direct connections for this command")
 	}
 	for _, domain := range migrations.Domains {
 		url := s.MigrationDatabaseURL

@@ -48,7 +48,7 @@ func run(f *function.Function) error {
 	if err := f.Start(ctx, nil); err != nil {
 		return err
 	}
-	err = fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s)
+	err = fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s, f.StopClaiming)
 	if stopErr := f.Stop(context.WithoutCancel(ctx)); err == nil {
 		err = stopErr
 	}

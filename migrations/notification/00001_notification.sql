@@ -7,7 +7,6 @@ CREATE TABLE notification.processed_events (
     event_id     uuid        PRIMARY KEY,
     processed_at timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX processed_events_processed_at ON notification.processed_events USING brin (processed_at);
 
 -- One row an event and recipient. See entitlement.outbox_events for the lease.
 CREATE TABLE notification.notifications (
@@ -53,6 +52,8 @@ CREATE TABLE notification.notification_dlq (
     created_at      timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT notification_or_raw CHECK ((notification_id IS NULL) = (raw_message IS NOT NULL))
 );
+
+CREATE INDEX notification_dlq_event_id ON notification.notification_dlq (event_id);
 
 -- +goose Down
 DROP SCHEMA notification CASCADE;

@@ -39,6 +39,8 @@ type keySet struct {
 	fetched time.Time // when keys were last had
 	asked   time.Time // when they were last asked for
 	failure error     // of that time
+	// fetching is closed when the fetch under way ends; nil when there is none.
+	fetching chan struct{}
 }
 
 var _ oidc.KeySet = (*keySet)(nil)
@@ -65,51 +67,73 @@ func (s *keySet) VerifySignature(ctx context.Context, raw string) ([]byte, error
 	return nil, errors.New("no key of the issuer made this signature")
 }
 
-// find returns the keys with an id, asking the issuer for them when it is unknown
-// or they are old, and it was not asked just now.
+// find returns the keys with an id. An unknown id makes it ask the issuer, unless
+// it asked just now; keys that are old are renewed in the background.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
 	found := s.keys.Key(id)
-	if len(found) > 0 && time.Since(s.fetched) < keysMaxAge {
+	var asked <-chan struct{}
+	if len(found) == 0 || time.Since(s.fetched) >= keysMaxAge {
+		asked = s.ask()
+	}
+	s.mutex.Unlock()
+	if len(found) > 0 {
 		return found, nil
 	}
-	if time.Since(s.asked) >= keysRefetch {
-		s.asked = time.Now()
-		// One caller's patience must not decide for all that wait for the same keys.
-		if s.failure = s.fetch(context.WithoutCancel(ctx)); s.failure != nil {
-			// Try again soon: nobody can be let in meanwhile.
-			s.asked = time.Now().Add(issuerRetry - keysRefetch)
+	if asked != nil {
+		select {
+		case <-asked:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %v", errKeysAway, ctx.Err())
 		}
-		found = s.keys.Key(id)
 	}
-	if len(found) == 0 && s.failure != nil {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if found = s.keys.Key(id); len(found) == 0 && s.failure != nil {
 		return nil, fmt.Errorf("%w: %v", errKeysAway, s.failure)
 	}
 	return found, nil
 }
 
-func (s *keySet) fetch(ctx context.Context) error {
+// ask begins to fetch the keys and returns what is closed at the end of it; that
+// of a fetch under way, or nil when one ended just now. The mutex is held.
+func (s *keySet) ask() <-chan struct{} {
+	if s.fetching != nil || time.Since(s.asked) < keysRefetch {
+		return s.fetching
+	}
+	done := make(chan struct{})
+	s.fetching, s.asked = done, time.Now()
+	go func() {
+		// No caller's patience decides for all that wait for the same keys; the client
+		// has a timeout.
+		keys, err := s.fetch(context.Background())
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		if s.failure = err; err == nil {
+			s.keys, s.fetched = keys, time.Now()
+		} else {
+			// Try again soon: nobody can be let in meanwhile.
+			s.asked = time.Now().Add(issuerRetry - keysRefetch)
+		}
+		s.fetching = nil
+		close(done)
+	}()
+	return done
+}
+
+func (s *keySet) fetch(ctx context.Context) (keys jose.JSONWebKeySet, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
-		return err
+		return keys, err
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return err
+		return keys, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxKeyBytes))
-	if err != nil {
-		return err
-	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %d", response.StatusCode)
+		return keys, fmt.Errorf("answered %d", response.StatusCode)
 	}
-	var keys jose.JSONWebKeySet
-	if err := json.Unmarshal(body, &keys); err != nil {
-		return err
-	}
-	s.keys, s.fetched = keys, time.Now()
-	return nil
+	err = json.NewDecoder(io.LimitReader(response.Body, maxKeyBytes)).Decode(&keys)
+	return keys, err
 }

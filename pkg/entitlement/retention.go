@@ -21,7 +21,9 @@ type Retention struct {
 // Counts says what one cleanup removed and made.
 type Counts struct {
 	Deleted, PartitionsMade, PartitionsDropped int
-	More                                       bool // a batch was full
+	// PartitionsSkipped months have too many rows in the DEFAULT partition to move.
+	PartitionsSkipped int
+	More              bool // a batch was full
 }
 
 const (
@@ -30,6 +32,8 @@ const (
 	// monthsAhead of audit partitions exist, so that a cleanup that did not run for
 	// a quarter stops nothing; after that rows go to the DEFAULT partition.
 	monthsAhead = 3
+	// maxMoved rows are moved to a new partition while grants wait: well below a second.
+	maxMoved = 10_000
 	// lockTimeout bounds how long changing partitions may wait, and make others wait.
 	lockTimeout = "2s"
 )
@@ -88,10 +92,15 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 		if existing[partitionName(first)] {
 			continue
 		}
-		if err := s.makePartition(ctx, first); err != nil {
+		made, err := s.makePartition(ctx, first)
+		if err != nil {
 			return counts, err
 		}
-		counts.PartitionsMade++
+		if made {
+			counts.PartitionsMade++
+		} else {
+			counts.PartitionsSkipped++
+		}
 	}
 	oldest := partitionName(month.AddDate(0, -r.AuditMonths, 0))
 	for name := range existing {
@@ -141,10 +150,22 @@ func (s *Store) auditPartitions(ctx context.Context) (map[string]bool, error) {
 // makePartition creates a month's partition, with the rows that went to the
 // DEFAULT partition because it was missing: Postgres refuses to attach it while
 // the DEFAULT one holds rows of its range.
-func (s *Store) makePartition(ctx context.Context, first time.Time) error {
+//
+// Grants wait meanwhile, so a month with very many such rows is not made: they
+// stay in the DEFAULT partition and age there.
+func (s *Store) makePartition(ctx context.Context, first time.Time) (made bool, err error) {
 	name := "entitlement." + partitionName(first)
+	var waiting int
+	if err := s.pool.QueryRow(ctx, `SELECT count(*) FROM (
+		SELECT FROM entitlement.entitlement_audit_default WHERE occurred_at >= $1 AND occurred_at < $2 LIMIT $3) w`,
+		first, first.AddDate(0, 1, 0), maxMoved+1).Scan(&waiting); err != nil {
+		return false, postgres.Wrap("audit partitions", err)
+	}
+	if waiting > maxMoved {
+		return false, nil
+	}
 	from, to := first.Format(time.DateOnly), first.AddDate(0, 1, 0).Format(time.DateOnly)
-	return s.alone(ctx, func(tx pgx.Tx) error {
+	return true, s.alone(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `LOCK TABLE entitlement.entitlement_audit IN ACCESS EXCLUSIVE MODE`); err != nil {
 			return err
 		}

@@ -34,7 +34,8 @@ const (
 	TooLarge
 	// UnsupportedMedia input has the wrong content type.
 	UnsupportedMedia
-	// Unavailable means that a store or a peer cannot be reached now; nothing was done.
+	// Unavailable means that a store or a peer did not answer. It may have been done all
+	// the same: the same request with the same key finds out.
 	Unavailable
 )
 

@@ -3,7 +3,6 @@ package fn
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -46,17 +45,10 @@ func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error
 	if r.URL.RawQuery != "" {
 		return cloudevents.Event{}, fault.New(fault.Invalid, "request_invalid", "Events take no query parameters.")
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBodyBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return cloudevents.Event{}, fault.New(fault.TooLarge, "body_too_large", "The body is larger than 64 KiB.")
-	case err != nil:
-		return cloudevents.Event{}, malformed(err)
+	body, err := BufferBody(w, r)
+	if err != nil {
+		return cloudevents.Event{}, err
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.ContentLength = int64(len(body))
-
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	structured := err == nil && media == structuredType
 	if !structured && !isJSON(r.Header.Get("Content-Type")) {

@@ -42,9 +42,6 @@ func (rt *Runtime) build(f Function) (*Env, error) {
 	return env, nil
 }
 
-// MaxBodyBytes is the largest request body.
-const MaxBodyBytes = 64 << 10
-
 // wrap is what every request meets first.
 func (e *Env) wrap() http.Handler {
 	log := e.Logger()

@@ -142,9 +142,13 @@ func (rt *Runtime) Policy() lease.Policy {
 // closeTimeout bounds how long Close waits for ticks in progress.
 const closeTimeout = 10 * time.Second
 
+// StopClaiming makes ticks in progress end after the batch that they hold, and
+// later ones do nothing.
+func (rt *Runtime) StopClaiming() { rt.endLife() }
+
 // Close stops claiming, waits for what is in progress, and disconnects.
 func (rt *Runtime) Close() {
-	rt.endLife()
+	rt.StopClaiming()
 	idle := make(chan struct{})
 	go func() { rt.ticks.Wait(); close(idle) }()
 	select {

@@ -13,18 +13,22 @@ import (
 const (
 	maxHeaderBytes = 16 << 10
 	readTimeout    = 15 * time.Second
+	writeTimeout   = 40 * time.Second
 	idleTimeout    = 2 * time.Minute
 )
 
-// Serve answers on listener until ctx ends, then takes no new requests, lets
-// running ones end within SHUTDOWN_GRACE, and returns.
-func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s settings.Settings) error {
+// Serve answers on listener until ctx ends, then takes no new requests, calls
+// ending (which tells ticks to claim no more), lets running requests end within
+// SHUTDOWN_GRACE, and returns.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s settings.Settings, ending func()) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: s.ReadHeaderTimeout,
 		ReadTimeout:       readTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
+		// A tick answers when it is done; nobody else may take as long to read.
+		WriteTimeout:   max(writeTimeout, s.TickBudget+writeTimeout/2),
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -33,6 +37,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s s
 		return err
 	case <-ctx.Done():
 	}
+	ending()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.ShutdownGrace)
 	defer cancel()
 	err := server.Shutdown(grace)

@@ -231,16 +231,8 @@ func (c *Claim[T]) exec(ctx context.Context, operation, sql string, ids []uuid.U
 func columns(failures []Failure) (ids []uuid.UUID, reasons []string, afterSeconds []float64) {
 	for _, f := range failures {
 		ids = append(ids, f.ID)
-		reasons = append(reasons, clip(f.Reason))
+		reasons = append(reasons, postgres.Storable(fmt.Sprint(f.Reason), maxErrorBytes))
 		afterSeconds = append(afterSeconds, f.After.Seconds())
 	}
 	return ids, reasons, afterSeconds
-}
-
-func clip(reason error) string {
-	text := fmt.Sprint(reason)
-	if len(text) > maxErrorBytes {
-		text = text[:maxErrorBytes]
-	}
-	return sanitize(text)
 }

@@ -1,9 +1,6 @@
 package lease
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
 // statements writes the SQL of one table. Every change of a claimed row ends
 // with the same condition, held: its id, this claim's fencing token, and still
@@ -112,13 +109,4 @@ func prefixed(columns string) string {
 		parts[i] = "t." + strings.TrimSpace(part)
 	}
 	return ", " + strings.Join(parts, ", ")
-}
-
-// sanitize makes any error text storable: Postgres takes neither NUL nor broken UTF-8.
-func sanitize(text string) string {
-	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
-	if !utf8.ValidString(text) {
-		text = strings.ToValidUTF8(text, "\uFFFD")
-	}
-	return text
 }

@@ -18,8 +18,11 @@ type Unreadable struct {
 	Reason  error
 }
 
-// maxReasonBytes bounds the error text of a dead letter.
-const maxReasonBytes = 1000
+// What a dead letter keeps of texts; its raw message is kept whole.
+const (
+	maxReasonBytes = 1000
+	maxHeaderBytes = 64 << 10
+)
 
 // DeadLetter keeps a message that can never be accepted, with its raw bytes and
 // headers, for a person to look at.
@@ -33,15 +36,20 @@ func (s *Store) DeadLetter(ctx context.Context, u Unreadable) error {
 	_, err = s.pool.Exec(ctx, `
 		INSERT INTO notification.notification_dlq (event_id, event_type, raw_message, raw_headers, error)
 		VALUES ($1, $2, $3, $4::jsonb, $5)`,
-		storable(u.EventID), storable(u.Type), data, string(headers), clip(storable(u.Reason.Error())))
+		postgres.Storable(u.EventID, maxHeaderBytes), postgres.Storable(u.Type, maxHeaderBytes), data, string(headers),
+		postgres.Storable(u.Reason.Error(), maxReasonBytes))
 	return postgres.Wrap("dead letter", err)
 }
 
-func clip(text string) string {
-	if len(text) > maxReasonBytes {
-		return storable(text[:maxReasonBytes])
+func storableHeaders(headers map[string][]string) map[string][]string {
+	out := make(map[string][]string, len(headers))
+	for name, values := range headers {
+		name = postgres.Storable(name, maxHeaderBytes)
+		for _, value := range values {
+			out[name] = append(out[name], postgres.Storable(value, maxHeaderBytes))
+		}
 	}
-	return text
+	return out
 }
 
 func isUnreadable(err error) bool { return errors.Is(err, event.ErrUnreadable) }

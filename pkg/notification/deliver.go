@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
@@ -98,66 +97,51 @@ func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channe
 	return &Deliverer{queue: queue, channel: channel, log: log}
 }
 
-// finishTimeout bounds the statements after the work. When it outlasts a short
-// lease, the fencing token still keeps them from touching what others hold.
-const finishTimeout = 5 * time.Second
-
-// Step claims one batch, sends it and writes down what became of it.
+// Step claims one batch, sends it and writes down what became of it. When ctx ends
+// it begins no further send; those under way go on as long as the lease allows,
+// since a receiver may have them already.
 func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 	claim, err := d.queue.Claim(ctx)
 	if err != nil || len(claim.Rows) == 0 {
 		return lease.Report{}, err
 	}
-	report := lease.Report{Claimed: len(claim.Rows), More: claim.Full()}
-
-	sending, cancel := context.WithDeadline(ctx, claim.Deadline)
-	results := d.send(sending, claim.Rows)
+	sending, cancel := context.WithDeadline(context.WithoutCancel(ctx), claim.Deadline)
+	results := d.send(ctx, sending, claim.Rows)
 	cancel()
-
-	var done []uuid.UUID
-	var retry, returned, dead []lease.Failure
+	var outcome lease.Outcome
 	for i, row := range claim.Rows {
-		failure := lease.Failure{ID: row.ID, Reason: results[i]}
-		var later *retryAfter
-		switch {
-		case results[i] == nil:
-			done = append(done, row.ID)
-			continue
-		case errors.Is(results[i], errNoTime):
-			// It was not tried, so that was no attempt.
-			returned = append(returned, failure)
-			continue
-		case IsNever(results[i]), errors.Is(results[i], lease.ErrExhausted):
-			dead = append(dead, failure)
-		case errors.As(results[i], &later):
-			failure.After = later.after
-			retry = append(retry, failure)
-		default:
-			retry = append(retry, failure)
-		}
-		d.log.WarnContext(ctx, "notification not sent", "notification_id", textID(row.ID),
-			"event_id", row.Row.EventID, "attempt", row.Attempt, "error", results[i].Error())
+		d.sort(ctx, row, results[i], &outcome)
 	}
-	return report, d.finish(context.WithoutCancel(ctx), claim, done, retry, returned, dead, &report)
+	return claim.Settle(ctx, outcome)
 }
 
-func (d *Deliverer) finish(ctx context.Context, claim *lease.Claim[Outgoing], done []uuid.UUID, retry, returned, dead []lease.Failure, report *lease.Report) error {
-	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
-	defer cancel()
-	lostDone, finishErr := claim.Finish(ctx, done)
-	worn, lostRetry, retryErr := claim.Retry(ctx, retry)
-	lostReturned, returnErr := claim.Return(ctx, returned)
-	lostDead, deadErr := claim.GiveUp(ctx, dead)
-	report.Done = len(done) - lostDone
-	report.Retried = len(retry) - worn - lostRetry + len(returned) - lostReturned
-	report.Dead = len(dead) - lostDead + worn
-	report.LostLease = lostDone + lostRetry + lostReturned + lostDead
-	return errors.Join(finishErr, retryErr, returnErr, deadErr)
+// sort says what becomes of a row.
+func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], result error, o *lease.Outcome) {
+	failure := lease.Failure{ID: row.ID, Reason: result}
+	var later *retryAfter
+	switch {
+	case result == nil:
+		o.Done = append(o.Done, row.ID)
+		return
+	case errors.Is(result, errNoTime):
+		// It was not tried, so that was no attempt.
+		o.Returned = append(o.Returned, failure)
+		return
+	case IsNever(result), errors.Is(result, lease.ErrExhausted):
+		o.Dead = append(o.Dead, failure)
+	case errors.As(result, &later):
+		failure.After = later.after
+		o.Retry = append(o.Retry, failure)
+	default:
+		o.Retry = append(o.Retry, failure)
+	}
+	d.log.WarnContext(ctx, "notification not sent", "notification_id", textID(row.ID),
+		"event_id", row.Row.EventID, "attempt", row.Attempt, "error", result.Error())
 }
 
-// send returns one result a row. Rows whose turn comes after the deadline are not
-// sent: their lease might end while they are on their way.
-func (d *Deliverer) send(ctx context.Context, rows []lease.Claimed[Outgoing]) []error {
+// send returns one result a row. Rows whose turn comes after ctx ended, or sending's
+// deadline, are not sent: their lease might end while they are on their way.
+func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing]) []error {
 	results := make([]error, len(rows))
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -169,7 +153,7 @@ func (d *Deliverer) send(ctx context.Context, rows []lease.Claimed[Outgoing]) []
 		outgoing := row.Row
 		outgoing.ID, outgoing.Attempt = textID(row.ID), row.Attempt
 		group.Go(func() error {
-			results[i] = d.sendOne(ctx, outgoing)
+			results[i] = d.sendOne(ctx, sending, outgoing)
 			return nil
 		})
 	}
@@ -177,8 +161,8 @@ func (d *Deliverer) send(ctx context.Context, rows []lease.Claimed[Outgoing]) []
 	return results
 }
 
-func (d *Deliverer) sendOne(ctx context.Context, o Outgoing) (err error) {
-	if ctx.Err() != nil {
+func (d *Deliverer) sendOne(ctx, sending context.Context, o Outgoing) (err error) {
+	if ctx.Err() != nil || sending.Err() != nil {
 		return errNoTime
 	}
 	defer func() {
@@ -186,5 +170,5 @@ func (d *Deliverer) sendOne(ctx context.Context, o Outgoing) (err error) {
 			err = fmt.Errorf("sending panicked: %v", r)
 		}
 	}()
-	return d.channel.Send(ctx, o)
+	return d.channel.Send(sending, o)
 }

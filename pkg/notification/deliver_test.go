@@ -321,3 +321,30 @@ func TestKilledAfterSending(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A tick that ends while a batch is being sent lets the sends under way come to
+// their end: receivers may have them already, and a rollout is no failed attempt.
+func TestTickEndsWhileSending(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.policy.MaxAttempts = 1
+	f.told(40)
+	ctx, end := context.WithCancel(f.ctx)
+	var once sync.Once
+	var tried sent
+	report, err := f.deliverer(channel(func(ctx context.Context, o notification.Outgoing) error {
+		tried.add(o.ID)
+		once.Do(end)
+		time.Sleep(20 * time.Millisecond) // on its way when the tick has ended
+		return ctx.Err()
+	})).Step(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Dead != 0 || report.Done != tried.count() || report.Done == 40 {
+		t.Errorf("%+v, %d were sent", report, tried.count())
+	}
+	if n := f.count(`notification.notifications WHERE status = 'PENDING' AND attempt_count = 0`); n != 40-report.Done {
+		t.Errorf("%d keep their attempts, want %d", n, 40-report.Done)
+	}
+}

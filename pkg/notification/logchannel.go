@@ -3,6 +3,7 @@ package notification
 import (
 	"context"
 	"log/slog"
+	"time"
 )
 
 // LogChannel sends a notification by writing one structured line.
@@ -10,9 +11,10 @@ type LogChannel struct{ Log *slog.Logger }
 
 var _ Channel = LogChannel{}
 
-// Send writes the line; it cannot fail.
+// Send writes the line, whatever the log's level is: it is the delivery.
 func (c LogChannel) Send(ctx context.Context, o Outgoing) error {
-	c.Log.InfoContext(ctx, "notification", "notification_id", o.ID, "event_id", o.EventID,
-		"event_type", o.EventType, "user_id", o.UserID, "attempt", o.Attempt, "payload", o.Payload)
-	return nil
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "notification", 0)
+	line.Add("notification_id", o.ID, "event_id", o.EventID, "event_type", o.EventType,
+		"user_id", o.UserID, "attempt", o.Attempt, "payload", o.Payload)
+	return c.Log.Handler().Handle(ctx, line)
 }

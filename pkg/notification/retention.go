@@ -25,15 +25,16 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more boo
 	if err := s.pool.QueryRow(ctx, `SELECT now()`).Scan(&now); err != nil {
 		return 0, false, postgres.Wrap("cleanup", err)
 	}
-	sent := now.Add(-r.Sent)
+	// Ids of events and notifications are UUIDv7, so primary keys find the oldest rows.
+	processed, sent := now.Add(-r.Processed), now.Add(-r.Sent)
 	for _, batch := range []struct {
 		sql  string
 		args []any
 	}{
 		{`DELETE FROM notification.processed_events WHERE event_id IN (
 			SELECT event_id FROM notification.processed_events
-			WHERE processed_at <= $2 LIMIT $1 FOR UPDATE SKIP LOCKED)`, []any{cleanupBatch, now.Add(-r.Processed)}},
-		// Notification ids are UUIDv7, so the primary key finds the oldest rows.
+			WHERE event_id < $2 AND processed_at <= $3
+			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, []any{cleanupBatch, id.Before(processed), processed}},
 		{`DELETE FROM notification.notifications WHERE notification_id IN (
 			SELECT notification_id FROM notification.notifications
 			WHERE notification_id < $2 AND status = 'SENT' AND sent_at <= $3

@@ -17,7 +17,7 @@ func TestCleanup(t *testing.T) {
 		SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), 'u', 'EntitlementGranted', '{}', now(),
 			CASE WHEN n % 10 = 0 THEN 'FAILED' ELSE 'SENT' END, now() - interval '31 days'
 		FROM generate_series(1, 2500) n`)
-	f.exec(`INSERT INTO notification.processed_events SELECT gen_random_uuid(), now() - interval '31 days' FROM generate_series(1, 2500)`)
+	f.exec(`INSERT INTO notification.processed_events SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '31 days' FROM generate_series(1, 2500) n`)
 	f.told(5)
 	f.step(channel(nothing))
 	keep := notification.Retention{Processed: 30 * day, Sent: 30 * day}

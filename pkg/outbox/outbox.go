@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -69,10 +68,6 @@ func NewRelay(pool *pgxpool.Pool, table string, policy lease.Policy, worker stri
 	return &Relay{queue: queue, publisher: publisher, published: published, log: log}
 }
 
-// finishTimeout bounds the statements after the work. When it outlasts a short
-// lease, the fencing token still keeps them from touching what others hold.
-const finishTimeout = 5 * time.Second
-
 // Step claims one batch, publishes it and finishes it. While the broker is away
 // it claims nothing and returns a fault.Unavailable.
 func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
@@ -83,66 +78,44 @@ func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 	if err != nil || len(claim.Rows) == 0 {
 		return lease.Report{}, err
 	}
-	report := lease.Report{Claimed: len(claim.Rows), More: claim.Full()}
-
-	batch := encode(claim)
+	b := encode(claim)
 	publishing, cancel := context.WithDeadline(ctx, claim.Deadline)
-	batch.sort(r.publisher.Publish(publishing, batch.messages))
+	b.sort(r.publisher.Publish(publishing, b.messages))
 	cancel()
-	if len(batch.done) > 0 {
+	if len(b.Done) > 0 {
 		r.published()
 	}
-	return report, r.finish(context.WithoutCancel(ctx), claim, batch, &report)
-}
-
-// finish writes what happened. It goes on when the tick's time is up: the work
-// is done, and only its bookkeeping is left.
-func (r *Relay) finish(ctx context.Context, claim *lease.Claim[event.Record], b *batch, report *lease.Report) error {
-	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
-	defer cancel()
-	lost, finishErr := claim.Finish(ctx, b.done)
-	report.Done, report.LostLease = len(b.done)-lost, lost
-
-	dead, lost, retryErr := claim.Retry(ctx, b.retry)
-	report.Retried, report.Dead, report.LostLease = len(b.retry)-dead-lost, dead, report.LostLease+lost
-
-	lost, returnErr := claim.Return(ctx, b.returned)
-	report.Retried, report.LostLease = report.Retried+len(b.returned)-lost, report.LostLease+lost
-
-	lost, deadErr := claim.GiveUp(ctx, b.dead)
-	report.Dead, report.LostLease = report.Dead+len(b.dead)-lost, report.LostLease+lost
-
-	for _, f := range append(b.dead, b.retry...) {
+	for _, f := range append(b.Dead, b.Retry...) {
 		r.log.WarnContext(ctx, "event not published", "event_id", f.ID, "error", f.Reason.Error())
 	}
-	if len(b.returned) > 0 {
-		r.log.WarnContext(ctx, "broker away, events returned", "count", len(b.returned), "error", b.returned[0].Reason.Error())
+	report, err := claim.Settle(ctx, b.Outcome)
+	if len(b.Returned) > 0 {
+		r.log.WarnContext(ctx, "broker away, events returned", "count", len(b.Returned), "error", b.Returned[0].Reason.Error())
 		// Going on would only claim what cannot be published.
 		report.More = false
 	}
-	return errors.Join(finishErr, retryErr, returnErr, deadErr)
+	return report, err
 }
 
-// batch sorts the rows of a claim by what happens to them.
+// batch is the messages of a claim, and what becomes of its rows.
 type batch struct {
-	ids                   []uuid.UUID // of messages, same order
-	messages              []event.Message
-	done                  []uuid.UUID
-	retry, returned, dead []lease.Failure
+	lease.Outcome
+	ids      []uuid.UUID // of messages, same order
+	messages []event.Message
 }
 
 func encode(claim *lease.Claim[event.Record]) *batch {
 	b := &batch{}
 	for _, row := range claim.Rows {
 		if row.Exhausted {
-			b.dead = append(b.dead, lease.Failure{ID: row.ID, Reason: lease.ErrExhausted})
+			b.Dead = append(b.Dead, lease.Failure{ID: row.ID, Reason: lease.ErrExhausted})
 			continue
 		}
 		record := row.Row
 		record.ID = row.ID.String()
 		message, err := event.Encode(record)
 		if err != nil {
-			b.dead = append(b.dead, lease.Failure{ID: row.ID, Reason: err})
+			b.Dead = append(b.Dead, lease.Failure{ID: row.ID, Reason: err})
 			continue
 		}
 		b.ids = append(b.ids, row.ID)
@@ -159,13 +132,13 @@ func (b *batch) sort(results []error) {
 		failure := lease.Failure{ID: id, Reason: results[i]}
 		switch {
 		case results[i] == nil:
-			b.done = append(b.done, id)
+			b.Done = append(b.Done, id)
 		case errors.Is(results[i], ErrBroker):
-			b.returned = append(b.returned, failure)
+			b.Returned = append(b.Returned, failure)
 		case errors.Is(results[i], ErrRefused):
-			b.dead = append(b.dead, failure)
+			b.Dead = append(b.Dead, failure)
 		default:
-			b.retry = append(b.retry, failure)
+			b.Retry = append(b.Retry, failure)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -40,55 +39,75 @@ type Reconciler struct {
 	consumer  Consumer
 	after     time.Duration
 	log       *slog.Logger
+
+	age   time.Duration // of this step; see walk
+	ahead *walk         // nil at the watermark
 }
 
 // NewReconciler returns a reconciler of the rows of table that are older than
 // after. after must exceed what clocks differ and transactions last.
 func NewReconciler(pool *pgxpool.Pool, table, marks, name string, publisher Publisher, consumer Consumer, after time.Duration, log *slog.Logger) *Reconciler {
-	return &Reconciler{pool, table, marks, name, publisher, consumer, after, log}
+	return &Reconciler{pool: pool, table: table, marks: marks, name: name, publisher: publisher, consumer: consumer, after: after, log: log}
 }
 
 // reconcileBatch bounds what one step looks at.
 const reconcileBatch = 500
 
+// walk is where a reconciler is beyond its watermark: it has published again what
+// was missing up to from, and a later walk, which starts at the watermark anew,
+// finds that it arrived.
+type walk struct {
+	from uuid.UUID
+	age  time.Duration // what the consumer must have read for the rest to be missing
+}
+
 // Step looks at the next batch. In its report, Claimed counts the rows that were
 // looked at, Done those that have arrived, Retried those that were published
-// again: they are looked at once more by a later step.
+// again, and Dead those that cannot be. It is not safe for concurrent use; several
+// processes may reconcile at once, and at worst publish an event more than once.
 func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
-	rows, last, err := r.next(ctx)
+	rows, err := r.next(ctx)
 	if err != nil || len(rows) == 0 {
+		r.ahead = nil
 		return lease.Report{}, err
 	}
 	var published []uuid.UUID
-	byID := map[uuid.UUID]event.Record{}
+	records := map[uuid.UUID]event.Record{}
 	for _, row := range rows {
 		if row.published {
 			published = append(published, row.id)
-			byID[row.id] = row.record
+			records[row.id] = row.record
 		}
 	}
 	missing, err := r.consumer.Missing(ctx, published)
 	if err != nil {
 		return lease.Report{}, err
 	}
-	report := lease.Report{Claimed: len(rows), Done: len(rows) - len(missing)}
+	report := lease.Report{Claimed: len(rows), Done: len(rows) - len(missing), More: len(rows) == reconcileBatch}
+	last := rows[len(rows)-1].id
 	if len(missing) > 0 {
-		sent, dead, err := r.publishAgain(ctx, missing, byID)
-		report.Retried, report.Dead = sent, dead
-		if err != nil || dead < len(missing) {
+		report.Retried, report.Dead, err = r.publishAgain(ctx, missing, records)
+		if err != nil || report.Retried+report.Dead < len(missing) {
+			r.ahead, report.More = nil, false
 			return report, err
 		}
 	}
-	report.More = len(rows) == reconcileBatch
-	return report, r.advance(ctx, last)
+	if r.ahead == nil && report.Retried == 0 {
+		return report, r.advance(ctx, last)
+	}
+	if r.ahead = nil; report.More {
+		r.ahead = &walk{last, r.age}
+	}
+	return report, nil
 }
 
 // publishAgain returns how many events are on their way again, and how many can
-// never be: what was published once may be unreadable to a newer version.
+// never be: what was published once may be unreadable to a newer version. It
+// returns none of either while they may be on their way already.
 func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, records map[uuid.UUID]event.Record) (sent, dead int, err error) {
-	caught, err := r.consumer.Caught(ctx, r.after)
+	caught, err := r.consumer.Caught(ctx, r.age)
 	if err != nil || !caught {
-		return 0, 0, err // they may be on their way
+		return 0, 0, err
 	}
 	var messages []event.Message
 	for _, eventID := range missing {
@@ -103,6 +122,14 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 		message.Dedup = uuid.NewString()
 		messages = append(messages, message)
 		r.log.WarnContext(ctx, "event was lost after it was published; publishing it again", "event_id", eventID)
+	}
+	if len(messages) == 0 {
+		return 0, dead, nil
+	}
+	// Noted first: a crash in between costs a delay, the other way round it would
+	// publish all of it twice.
+	if err := r.noteRepublished(ctx); err != nil {
+		return 0, dead, err
 	}
 	failures := r.publisher.Publish(ctx, messages)
 	for _, failure := range failures {
@@ -119,37 +146,48 @@ type reconcileRow struct {
 	record    event.Record
 }
 
-// next reads the rows behind the watermark that are old enough, up to the first
-// that is not finished: that one must not be passed.
-func (r *Reconciler) next(ctx context.Context) (rows []reconcileRow, last uuid.UUID, err error) {
+// next reads the rows behind the watermark, or behind the walk, that are old
+// enough, up to the first that is not finished: that one must not be passed.
+func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	var now time.Time
-	var mark uuid.UUID
-	err = r.pool.QueryRow(ctx, fmt.Sprintf(
-		`SELECT now(), coalesce((SELECT up_to FROM %s WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')`, r.marks), r.name).Scan(&now, &mark)
+	var from uuid.UUID
+	var republished *time.Time
+	err := r.pool.QueryRow(ctx, fmt.Sprintf(`
+		SELECT now(), coalesce(m.up_to, '00000000-0000-0000-0000-000000000000'), m.republished_at
+		FROM (SELECT) nothing LEFT JOIN %s m ON m.consumer = $1`, r.marks), r.name).Scan(&now, &from, &republished)
 	if err != nil {
-		return nil, last, postgres.Wrap("reconcile", err)
+		return nil, postgres.Wrap("reconcile", err)
+	}
+	r.age = r.after
+	if republished != nil {
+		r.age = min(r.age, now.Sub(*republished))
+	}
+	if r.ahead != nil {
+		from, r.age = r.ahead.from, r.ahead.age
 	}
 	result, err := r.pool.Query(ctx, fmt.Sprintf(`
 		SELECT event_id, status, event_type, aggregate_key, occurred_at, traceparent, payload
 		FROM %s WHERE event_id > $1 AND event_id < $2 ORDER BY event_id LIMIT $3`, r.table),
-		mark, id.Before(now.Add(-r.after)), reconcileBatch)
+		from, id.Before(now.Add(-r.after)), reconcileBatch)
 	if err != nil {
-		return nil, last, postgres.Wrap("reconcile", err)
+		return nil, postgres.Wrap("reconcile", err)
 	}
-	unfinished := false
-	_, err = pgx.CollectRows(result, func(row pgx.CollectableRow) (none struct{}, err error) {
-		var item reconcileRow
+	defer result.Close()
+	var rows []reconcileRow
+	for result.Next() {
+		var row reconcileRow
 		var status string
-		record := &item.record
-		err = row.Scan(&item.id, &status, &record.Type, &record.Key, &record.OccurredAt, &record.Traceparent, &record.Payload)
-		item.record.ID, item.published = item.id.String(), status == Published
-		unfinished = unfinished || status != Published && status != Failed
-		if !unfinished {
-			rows, last = append(rows, item), item.id
+		record := &row.record
+		if err := result.Scan(&row.id, &status, &record.Type, &record.Key, &record.OccurredAt, &record.Traceparent, &record.Payload); err != nil {
+			return nil, postgres.Wrap("reconcile", err)
 		}
-		return none, err
-	})
-	return rows, last, postgres.Wrap("reconcile", err)
+		if status != Published && status != Failed {
+			return rows, nil
+		}
+		record.ID, row.published = row.id.String(), status == Published
+		rows = append(rows, row)
+	}
+	return rows, postgres.Wrap("reconcile", result.Err())
 }
 
 func (r *Reconciler) advance(ctx context.Context, to uuid.UUID) error {
@@ -157,5 +195,12 @@ func (r *Reconciler) advance(ctx context.Context, to uuid.UUID) error {
 		INSERT INTO %[1]s AS m (consumer, up_to) VALUES ($1, $2)
 		ON CONFLICT (consumer) DO UPDATE SET up_to = excluded.up_to, updated_at = now()
 		WHERE m.up_to < excluded.up_to`, r.marks), r.name, to)
+	return postgres.Wrap("reconcile", err)
+}
+
+func (r *Reconciler) noteRepublished(ctx context.Context) error {
+	_, err := r.pool.Exec(ctx, fmt.Sprintf(`
+		INSERT INTO %[1]s AS m (consumer, up_to, republished_at) VALUES ($1, '00000000-0000-0000-0000-000000000000', now())
+		ON CONFLICT (consumer) DO UPDATE SET republished_at = now()`, r.marks), r.name)
 	return postgres.Wrap("reconcile", err)
 }

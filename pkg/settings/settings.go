@@ -40,7 +40,7 @@ type Settings struct {
 	Schedule             string        `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside does."`
 	Wakes                bool          `env:"WAKES" envDefault:"true" doc:"Whether a commit nudges the next function at once. Off: it runs at its next tick."`
 	TickBudget           time.Duration `env:"TICK_BUDGET" envDefault:"20s" doc:"How long one tick may drain before it answers that there is more."`
-	TickLinger           time.Duration `env:"TICK_LINGER" envDefault:"0s" doc:"How long a tick goes on polling after it found nothing. 0s where ticks come every second; 55s where cron is by the minute."`
+	TickLinger           time.Duration `env:"TICK_LINGER" envDefault:"0s" doc:"How long a tick goes on polling after it found nothing. 0s where ticks come every second; 55s, and TICK_BUDGET too, where cron is by the minute."`
 	TickPoll             time.Duration `env:"TICK_POLL" envDefault:"200ms" doc:"How often a lingering tick polls."`
 	LeaseDuration        time.Duration `env:"LEASE_DURATION" envDefault:"30s" doc:"How long a worker may hold a claimed row."`
 	LeaseBatch           int           `env:"LEASE_BATCH" envDefault:"200" doc:"Rows a claim takes at most: 1 to 500."`
@@ -97,6 +97,12 @@ func (s Settings) check() error {
 	want(s.WebhookTimeout > 0 && s.WebhookTimeout*2 < s.LeaseDuration, "WEBHOOK_TIMEOUT must be below half of LEASE_DURATION, is %s of %s", s.WebhookTimeout, s.LeaseDuration)
 	want(s.Schedule == "auto" || s.Schedule == "off", "SCHEDULE must be auto or off, is %q", s.Schedule)
 	want(s.ProcessedRetention >= s.StreamMaxAge+24*time.Hour, "PROCESSED_RETENTION must exceed STREAM_MAX_AGE by 24h, is %s of %s", s.ProcessedRetention, s.StreamMaxAge)
+	want(s.ProcessedRetention >= s.OutboxRetention, "PROCESSED_RETENTION must not be below OUTBOX_RETENTION, is %s and %s: old events would be told again", s.ProcessedRetention, s.OutboxRetention)
+	want(s.IdempotencyRetention >= time.Minute, "IDEMPOTENCY_RETENTION must be at least 1m, is %s", s.IdempotencyRetention)
+	want(s.TickBudget >= 100*time.Millisecond, "TICK_BUDGET must be at least 100ms, is %s", s.TickBudget)
+	want(s.TickPoll >= time.Millisecond, "TICK_POLL must be at least 1ms, is %s", s.TickPoll)
+	want(s.TickLinger >= 0 && s.TickLinger <= s.TickBudget, "TICK_LINGER must be 0s to TICK_BUDGET, is %s of %s", s.TickLinger, s.TickBudget)
+	want(s.ReconcileAfter > 0, "RECONCILE_AFTER must be above 0s, is %s", s.ReconcileAfter)
 	want(s.AuditRetentionMonths >= 1, "AUDIT_RETENTION_MONTHS must be at least 1, is %d", s.AuditRetentionMonths)
 	if len(bad) > 0 {
 		return errors.New("settings: " + strings.Join(bad, "; "))

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -101,9 +102,15 @@ func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
 	if err != nil {
 		return notification.Never(err)
 	}
-	var final, again error
+	// All at once: one that hangs takes no other's time.
+	failures := make([]error, len(c.urls))
+	var posting sync.WaitGroup
 	for i, target := range c.urls {
-		err := c.post(ctx, target, o, now, signature, payload)
+		posting.Go(func() { failures[i] = c.post(ctx, target, o, now, signature, payload) })
+	}
+	posting.Wait()
+	var final, again error
+	for i, err := range failures {
 		if err == nil {
 			continue
 		}
