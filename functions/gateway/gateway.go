@@ -46,10 +46,9 @@ func New(e *fn.Env) error {
 	}
 	for _, f := range e.Functions {
 		for _, route := range f.Routes {
-			if route.Debug && !e.Settings.DebugEndpoints {
-				continue
+			if e.Serves(route) {
+				e.Mux.HandleFunc(route.Pattern(), g.route(f, route))
 			}
-			e.Mux.HandleFunc(route.Pattern(), g.route(f, route))
 		}
 	}
 	e.Mux.HandleFunc(fn.EventsRoute.Pattern(), g.event)
@@ -98,13 +97,10 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 // identify returns who calls when they may use route.
 func (g *gateway) identify(r *http.Request, route fn.Route) (auth.Identity, error) {
 	identity, err := g.bearer.Identify(r)
-	if err != nil {
-		return auth.Identity{}, err
+	if err == nil {
+		err = route.Admit(identity)
 	}
-	if len(route.Roles) > 0 && !identity.Has(route.Roles...) {
-		return auth.Identity{}, auth.ErrForbidden
-	}
-	return identity, nil
+	return identity, err
 }
 
 // logged logs what the caller is not shown.

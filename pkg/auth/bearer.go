@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
@@ -29,6 +30,14 @@ const (
 // algorithms that access tokens may be signed with; none and the symmetric ones
 // are not among them.
 var algorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA}
+
+// joseAlgorithms are the same, as jose names their type.
+var joseAlgorithms = func() (same []jose.SignatureAlgorithm) {
+	for _, algorithm := range algorithms {
+		same = append(same, jose.SignatureAlgorithm(algorithm))
+	}
+	return same
+}()
 
 // Bearer checks access tokens of one OpenID Connect issuer.
 type Bearer struct {

@@ -47,11 +47,7 @@ var _ oidc.KeySet = (*keySet)(nil)
 
 // VerifySignature returns the payload of a token that one of the keys signed.
 func (s *keySet) VerifySignature(ctx context.Context, raw string) ([]byte, error) {
-	allowed := make([]jose.SignatureAlgorithm, len(algorithms))
-	for i, algorithm := range algorithms {
-		allowed[i] = jose.SignatureAlgorithm(algorithm)
-	}
-	token, err := jose.ParseSignedCompact(raw, allowed)
+	token, err := jose.ParseSignedCompact(raw, joseAlgorithms)
 	if err != nil || len(token.Signatures) != 1 {
 		return nil, errors.New("malformed token")
 	}

@@ -27,8 +27,6 @@ type Counts struct {
 }
 
 const (
-	// cleanupBatch bounds a DELETE, so that its transaction stays short.
-	cleanupBatch = 1000
 	// monthsAhead of audit partitions exist, so that a cleanup that did not run for
 	// a quarter stops nothing; after that rows go to the DEFAULT partition.
 	monthsAhead = 3
@@ -39,48 +37,37 @@ const (
 )
 
 // Cleanup deletes one batch of each kind that is due. Call it again while More.
-func (s *Store) Cleanup(ctx context.Context, r Retention) (Counts, error) {
-	var counts Counts
-	var now time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT now()`).Scan(&now); err != nil {
-		return counts, postgres.Wrap("cleanup", err)
+func (s *Store) Cleanup(ctx context.Context, r Retention) (counts Counts, err error) {
+	now, err := postgres.Now(ctx, s.pool)
+	if err != nil {
+		return counts, err
 	}
 	published := now.Add(-r.Published)
 	oldestAudit := monthOf(now).AddDate(0, -r.AuditMonths, 0)
-	for _, batch := range []struct {
-		sql  string
-		args []any
-	}{
-		{`DELETE FROM entitlement.idempotency_keys WHERE (caller, operation, idem_key) IN (
+	counts.Deleted, counts.More, err = postgres.Sweep(ctx, s.pool,
+		postgres.Delete{SQL: `DELETE FROM entitlement.idempotency_keys WHERE (caller, operation, idem_key) IN (
 			SELECT caller, operation, idem_key FROM entitlement.idempotency_keys
-			WHERE expires_at <= now() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`, []any{cleanupBatch}},
+			WHERE expires_at <= now() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`},
 		// Event ids are UUIDv7, so the primary key finds the oldest rows.
-		{`DELETE FROM entitlement.outbox_events WHERE event_id IN (
+		postgres.Delete{SQL: `DELETE FROM entitlement.outbox_events WHERE event_id IN (
 			SELECT event_id FROM entitlement.outbox_events
-			WHERE event_id < $2 AND status = 'PUBLISHED' AND published_at <= $3 ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`,
-			[]any{cleanupBatch, id.Before(published), published}},
+			WHERE event_id < $2 AND status = 'PUBLISHED' AND published_at <= $3
+			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(published), published}},
 		// Rows of months that had no partition when they were written.
-		{`DELETE FROM entitlement.entitlement_audit_default WHERE (audit_id, occurred_at) IN (
+		postgres.Delete{SQL: `DELETE FROM entitlement.entitlement_audit_default WHERE (audit_id, occurred_at) IN (
 			SELECT audit_id, occurred_at FROM entitlement.entitlement_audit_default
-			WHERE occurred_at < $2 LIMIT $1 FOR UPDATE SKIP LOCKED)`, []any{cleanupBatch, oldestAudit}},
-	} {
-		tag, err := s.pool.Exec(ctx, batch.sql, batch.args...)
-		if err != nil {
-			return counts, postgres.Wrap("cleanup", err)
-		}
-		counts.Deleted += int(tag.RowsAffected())
-		counts.More = counts.More || tag.RowsAffected() == cleanupBatch
-	}
-	return counts, nil
+			WHERE occurred_at < $2 LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{oldestAudit}},
+	)
+	return counts, err
 }
 
 // EnsureAudit makes this month's audit partition and those of the next three
 // months, and drops the ones that are older than r.AuditMonths.
 func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 	var counts Counts
-	var now time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT now()`).Scan(&now); err != nil {
-		return counts, postgres.Wrap("audit partitions", err)
+	now, err := postgres.Now(ctx, s.pool)
+	if err != nil {
+		return counts, err
 	}
 	month := monthOf(now)
 	existing, err := s.auditPartitions(ctx)

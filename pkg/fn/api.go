@@ -84,7 +84,7 @@ func newProblem(status int, message string, errs []error) huma.StatusError {
 // one of the route's roles, the body is strict JSON that fits I, and errors
 // become problems. I and O are huma inputs and outputs.
 func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O, error), more ...func(*huma.Operation, huma.Registry)) {
-	if route.Debug && !e.Settings.DebugEndpoints {
+	if !e.Serves(route) {
 		return
 	}
 	operation := huma.Operation{
@@ -138,13 +138,10 @@ func (e *Env) Authorize(r *http.Request, route Route) (auth.Identity, error) {
 		return auth.Identity{}, auth.ErrStatement
 	}
 	identity, err := e.verifier.Verify(r.Header.Get(auth.StatementHeader))
-	if err != nil {
-		return auth.Identity{}, err
+	if err == nil {
+		err = route.Admit(identity)
 	}
-	if len(route.Roles) > 0 && !identity.Has(route.Roles...) {
-		return auth.Identity{}, auth.ErrForbidden
-	}
-	return identity, nil
+	return identity, err
 }
 
 // problem logs what the caller is not shown and returns what they are.

@@ -8,6 +8,8 @@ package fn
 import (
 	"net/http"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
 // Store is a part that keeps state.
@@ -66,6 +68,14 @@ type Route struct {
 
 // Pattern is the route in ServeMux syntax.
 func (r Route) Pattern() string { return r.Method + " " + r.Path }
+
+// Admit returns auth.ErrForbidden to callers who may not use the route.
+func (r Route) Admit(caller auth.Identity) error {
+	if len(r.Roles) > 0 && !caller.Has(r.Roles...) {
+		return auth.ErrForbidden
+	}
+	return nil
+}
 
 func (r Route) hasBody() bool {
 	return r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch

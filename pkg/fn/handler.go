@@ -63,9 +63,7 @@ func (e *Env) wrap() http.Handler {
 			problem.Write(w, err)
 			return
 		}
-		// ServeMux would redirect a path that is not clean, and clients would lose
-		// their body and token on the way.
-		if _, pattern := e.Mux.Handler(r); pattern == "" || path.Clean(r.URL.EscapedPath()) != r.URL.EscapedPath() {
+		if _, pattern := e.Mux.Handler(r); pattern == "" || !clean(r) {
 			fallback(w, r)
 			return
 		}
@@ -77,8 +75,15 @@ func (e *Env) wrap() http.Handler {
 			handle(w, r)
 			return
 		}
-		logged(log, e.Mux, w, r, func(w http.ResponseWriter) { handle(w, r) })
+		logged(log, w, r, func(w http.ResponseWriter) { handle(w, r) })
 	})
+}
+
+// clean reports whether ServeMux takes the path as it is. It would redirect others,
+// and clients would lose their body and token on the way.
+func clean(r *http.Request) bool {
+	escaped := r.URL.EscapedPath()
+	return path.Clean(escaped) == escaped
 }
 
 // readable refuses paths and queries that no store could hold.
@@ -105,7 +110,7 @@ func notFound(mux *http.ServeMux) http.HandlerFunc {
 				allowed = append(allowed, method)
 			}
 		}
-		if len(allowed) == 0 || path.Clean(r.URL.EscapedPath()) != r.URL.EscapedPath() {
+		if len(allowed) == 0 || !clean(r) {
 			problem.Write(w, problem.New(http.StatusNotFound, "route_not_found", "There is nothing at this path; /docs lists what there is."))
 			return
 		}

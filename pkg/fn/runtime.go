@@ -96,6 +96,10 @@ type Env struct {
 	verifier *auth.Verifier
 }
 
+// Serves reports whether a route exists here: debug routes do where they are
+// switched on.
+func (rt *Runtime) Serves(route Route) bool { return !route.Debug || rt.Settings.DebugEndpoints }
+
 // Logger is the process's log with the function's name.
 func (e *Env) Logger() *slog.Logger { return e.Log.With("function", e.Function.Name) }
 
