@@ -27,6 +27,12 @@ const (
 	maxPending      = 1024 // published and not yet acknowledged, per process
 	// ackTimeout frees the place of a message whose acknowledgement was lost.
 	ackTimeout = 20 * time.Second
+
+	// The server's code for a store that could not be made, and how often and how
+	// long we ask again.
+	storeNotCreated = 10049
+	storeRetry      = 20 * time.Millisecond
+	storePatience   = 2 * time.Second
 )
 
 // Limits of the streams; the settings name them.
@@ -120,7 +126,7 @@ func (c *Client) ensureStreams(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	for _, subject := range event.Subjects {
-		_, err := c.js.CreateStream(ctx, jetstream.StreamConfig{
+		err := c.createStream(ctx, jetstream.StreamConfig{
 			Name:       StreamName(subject),
 			Subjects:   []string{subject},
 			Storage:    jetstream.FileStorage,
@@ -137,6 +143,26 @@ func (c *Client) ensureStreams(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// createStream tries again while the server still removes the files of a stream
+// of the same name: a delete answers before they are gone.
+func (c *Client) createStream(ctx context.Context, config jetstream.StreamConfig) error {
+	patience := time.After(storePatience)
+	for {
+		_, err := c.js.CreateStream(ctx, config)
+		var refused *jetstream.APIError
+		if !errors.As(err, &refused) || refused.ErrorCode != storeNotCreated {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-patience:
+			return err
+		case <-time.After(storeRetry):
+		}
+	}
 }
 
 // StreamName is the stream of a subject: entitlement.events is in ENTITLEMENT_EVENTS.

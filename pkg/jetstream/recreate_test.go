@@ -1,0 +1,27 @@
+package jetstream_test
+
+import (
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/jetstream"
+)
+
+// A delete answers before the stream's files are gone; whoever publishes next
+// must not be refused for that.
+func TestDeletedStreamIsMadeAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for range 40 {
+		batch := make([]event.Message, 200)
+		for i := range batch {
+			batch[i] = message("u_1/item1")
+		}
+		f.publish(batch...)
+		must(t, f.js.DeleteStream(t.Context(), streamName))
+		client := jetstream.New(f.nats.URL(), "another", limits)
+		err := client.Ready(t.Context())
+		client.Close()
+		must(t, err)
+	}
+}
