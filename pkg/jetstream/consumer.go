@@ -94,16 +94,6 @@ func collect(batch jetstream.MessageBatch, err error) ([]Delivery, error) {
 // delivered to this consumer and acknowledged.
 func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {
 	err = c.with(ctx, func(consumer jetstream.Consumer) error {
-		info, err := consumer.Info(ctx)
-		if err != nil {
-			return err
-		}
-		if info.NumPending == 0 && info.NumAckPending == 0 {
-			caught = true
-			return nil
-		}
-		// Everything up to the floor is acknowledged; the next one is the oldest that
-		// may not be.
 		js, err := c.client.jetstream(ctx)
 		if err != nil {
 			return err
@@ -112,7 +102,20 @@ func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, 
 		if err != nil {
 			return err
 		}
-		oldest, err := stream.GetMsg(ctx, info.AckFloor.Stream+1)
+		info, err := consumer.Info(ctx)
+		if err != nil {
+			return err
+		}
+		// Not NumPending: a message is acknowledged to its publisher before consumers
+		// count it.
+		state := stream.CachedInfo().State
+		if state.Msgs == 0 || info.AckFloor.Stream >= state.LastSeq {
+			caught = true
+			return nil
+		}
+		// Everything up to the floor is acknowledged; the next one is the oldest that
+		// may not be.
+		oldest, err := stream.GetMsg(ctx, max(info.AckFloor.Stream+1, state.FirstSeq))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil // it left the stream meanwhile; the next call sees another
 		}
