@@ -188,6 +188,13 @@ func TestConstraints(t *testing.T) {
 	leased("entitlement.outbox_events", "event_id", "aggregate_key, event_type, payload, occurred_at", "'k', 't', '{}', now()", "IN_FLIGHT", "PUBLISHED")
 	leased("notification.notifications", "notification_id", "event_id, user_id, event_type, payload, occurred_at", "gen_random_uuid(), 'u', 't', '{}', now()", "PROCESSING", "SENT")
 
+	const (
+		user     = `WITH u AS (INSERT INTO account.users (user_id) VALUES (gen_random_uuid()) RETURNING user_id) `
+		identity = user + `INSERT INTO account.identities (issuer, subject, user_id) SELECT `
+		role     = user + `INSERT INTO account.user_roles (user_id, role) SELECT user_id, `
+	)
+	exec(t, pool, identity+`repeat('é', 512), repeat('é', 255), user_id FROM u`)
+	exec(t, pool, role+`repeat('é', 64) FROM u`)
 	for name, statement := range map[string]string{
 		"version 0":            `INSERT INTO entitlement.entitlements VALUES ('u', 'i', 'ACTIVE', 0, now())`,
 		"an unknown status":    `INSERT INTO entitlement.entitlements VALUES ('u', 'i', 'PENDING', 1, now())`,
@@ -201,6 +208,16 @@ func TestConstraints(t *testing.T) {
 		"a letter of both":    `INSERT INTO notification.notification_dlq (notification_id, raw_message, error) VALUES (gen_random_uuid(), 'x', 'e')`,
 		"two letters of one": `INSERT INTO notification.notification_dlq (notification_id, error)
 			SELECT '0190a5a4-0000-7000-8000-000000000001', 'e' FROM generate_series(1, 2)`,
+		"an identity without an issuer": identity + `'', 's', user_id FROM u`,
+		"an issuer of 513":              identity + `repeat('i', 513), 's', user_id FROM u`,
+		"an identity without a subject": identity + `'i', '', user_id FROM u`,
+		"a subject of 256":              identity + `'i', repeat('s', 256), user_id FROM u`,
+		"an identity of nobody":         identity + `'i', 's', gen_random_uuid() FROM u`,
+		"an identity twice":             identity + `'i', 's', user_id FROM u, generate_series(1, 2)`,
+		"a role without a name":         role + `'' FROM u`,
+		"a role of 65":                  role + `repeat('r', 65) FROM u`,
+		"a role twice":                  role + `'r' FROM u, generate_series(1, 2)`,
+		"a role of nobody":              `INSERT INTO account.user_roles VALUES (gen_random_uuid(), 'r')`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); !postgres.BadData(err) {
 			t.Errorf("%s: %v", name, err)

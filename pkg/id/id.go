@@ -16,6 +16,7 @@ import (
 // Prefixes of TypeIDs.
 const (
 	Notification = "n"
+	User         = "u"
 )
 
 // New returns a fresh UUIDv7. It fails only when the system has no randomness.

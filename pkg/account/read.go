@@ -1,0 +1,49 @@
+package account
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// One row an identity, in one snapshot. COLLATE "C" is the order of Go's strings,
+// whatever the database's locale.
+const getSQL = `
+SELECT u.user_id, u.created_at, i.issuer, i.subject, i.linked_at,
+       ARRAY(SELECT role FROM account.user_roles r WHERE r.user_id = u.user_id ORDER BY role COLLATE "C")
+FROM account.users u JOIN account.identities i USING (user_id)
+WHERE u.user_id = (SELECT user_id FROM account.identities WHERE issuer = $1 AND subject = $2)
+ORDER BY i.linked_at, i.issuer COLLATE "C", i.subject COLLATE "C"`
+
+// Get returns the account of an identity, with the roles as they were stored
+// last. It fails with ErrNotFound when the identity was never met and with
+// ErrIdentityInvalid when it cannot be one.
+func (s *Store) Get(ctx context.Context, issuer, subject string) (Account, error) {
+	if err := validate(issuer, subject); err != nil {
+		return Account{}, err
+	}
+	rows, err := s.pool.Query(ctx, getSQL, issuer, subject)
+	if err != nil {
+		return Account{}, postgres.Wrap("read account", err)
+	}
+	var user uuid.UUID
+	var a Account
+	var i Identity
+	_, err = pgx.ForEachRow(rows, []any{&user, &a.CreatedAt, &i.Issuer, &i.Subject, &i.LinkedAt, &a.Roles}, func() error {
+		i.LinkedAt = i.LinkedAt.UTC()
+		a.Identities = append(a.Identities, i)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return Account{}, postgres.Wrap("read account", err)
+	case len(a.Identities) == 0:
+		return Account{}, ErrNotFound
+	}
+	a.UserID, a.CreatedAt = id.Text(id.User, user), a.CreatedAt.UTC()
+	return a, nil
+}
