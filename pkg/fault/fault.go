@@ -34,6 +34,8 @@ const (
 	TooLarge
 	// UnsupportedMedia input has the wrong content type.
 	UnsupportedMedia
+	// RateLimited callers ask more often than they may; RetryAfter says when to go on.
+	RateLimited
 	// Unavailable means that a store or a peer did not answer. It may have been done all
 	// the same: the same request with the same key finds out.
 	Unavailable

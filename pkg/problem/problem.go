@@ -45,6 +45,7 @@ var statusOf = map[fault.Kind]int{
 	fault.Precondition:     http.StatusPreconditionFailed,
 	fault.TooLarge:         http.StatusRequestEntityTooLarge,
 	fault.UnsupportedMedia: http.StatusUnsupportedMediaType,
+	fault.RateLimited:      http.StatusTooManyRequests,
 	fault.Unavailable:      http.StatusServiceUnavailable,
 }
 

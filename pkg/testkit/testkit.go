@@ -1,5 +1,5 @@
 // Package testkit gives tests real servers: a database of their own cloned from a
-// migrated template, and a NATS with JetStream of their own. The Postgres server
+// migrated template, and a Redis and a NATS of their own. The Postgres server
 // is shared by all test processes of a run; the last one stops it.
 package testkit
 
@@ -34,7 +34,7 @@ const (
 var server struct {
 	once     sync.Once
 	postgres *devserver.Postgres
-	redis    *devserver.Redis
+	binaries devserver.Binaries
 	template string
 	err      error
 }
@@ -47,9 +47,6 @@ func Main(m *testing.M) int {
 	stops := []func() error{}
 	if server.postgres != nil {
 		stops = append(stops, server.postgres.Stop)
-	}
-	if server.redis != nil {
-		stops = append(stops, server.redis.Stop)
 	}
 	for _, stop := range stops {
 		if err := stop(); err != nil {
@@ -69,19 +66,12 @@ func start() {
 		return
 	}
 	dir := filepath.Join(root, ".local")
-	binaries, err := devserver.Ensure(ctx, filepath.Join(dir, "deps"), os.Stderr)
-	if err != nil {
+	if server.binaries, err = devserver.Ensure(ctx, filepath.Join(dir, "deps"), os.Stderr); err != nil {
 		server.err = err
 		return
 	}
 	if server.postgres, err = devserver.StartPostgres(ctx, devserver.PostgresOptions{
-		Dir: filepath.Join(dir, "test", "postgres"), Binaries: binaries,
-	}); err != nil {
-		server.err = err
-		return
-	}
-	if server.redis, err = devserver.StartRedis(ctx, devserver.RedisOptions{
-		Dir: filepath.Join(dir, "test", "redis"), Binaries: binaries,
+		Dir: filepath.Join(dir, "test", "postgres"), Binaries: server.binaries,
 	}); err != nil {
 		server.err = err
 		return
@@ -138,14 +128,33 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// Redis returns the URL of the shared Redis. Tests use key names of their own.
-func Redis(t testing.TB) string {
+// Redis starts a Redis for this test and returns it; it is stopped when the test
+// ends.
+func Redis(t testing.TB) *devserver.Redis {
+	t.Helper()
+	return StartRedis(t, t.TempDir())
+}
+
+// StartRedis is Redis with its data in dir, for tests that stop it and bring it
+// back: it comes back at the same address.
+func StartRedis(t testing.TB, dir string) *devserver.Redis {
 	t.Helper()
 	server.once.Do(start)
 	if server.err != nil {
 		t.Fatal(server.err)
 	}
-	return server.redis.URL()
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	redis, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: dir, Binaries: server.binaries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := redis.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return redis
 }
 
 // NATS starts a NATS with JetStream for this test and returns it; it is stopped

@@ -1,0 +1,23 @@
+package limit
+
+import "time"
+
+// Tests of what is counted must not end up in this process because the machine is
+// busy for a moment.
+func (l *Limiter) SetPatience(d time.Duration) { l.patience = d }
+
+const (
+	Patience     = patience
+	RetryEvery   = retryEvery
+	MaxLocalKeys = maxLocalKeys
+)
+
+// Shared says whether Redis is believed to answer.
+func (l *Limiter) Shared() bool { return l.retryAt.Load() == 0 }
+
+// LocalKeys is how many buckets this process holds.
+func (l *Limiter) LocalKeys() int {
+	l.local.mutex.Lock()
+	defer l.local.mutex.Unlock()
+	return len(l.local.recent) + len(l.local.older)
+}

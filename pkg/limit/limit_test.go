@@ -1,0 +1,184 @@
+package limit_test
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/limit"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// limiters are the two ways of counting.
+func limiters(t *testing.T) map[string]*limit.Limiter {
+	return map[string]*limit.Limiter{"redis": shared(t, testkit.Redis(t).URL()), "local": alone()}
+}
+
+// Two processes and 32 goroutines that ask as fast as they can get the burst and
+// the rate: no more, and not much less.
+func TestRateAndBurstAreKept(t *testing.T) {
+	t.Parallel()
+	url, one := testkit.Redis(t).URL(), alone()
+	policy := limit.Policy{Name: "player", Rate: 200, Burst: 50}
+	for name, processes := range map[string][2]*limit.Limiter{
+		"redis": {shared(t, url), shared(t, url)},
+		"local": {one, one},
+	} {
+		var allowed, refused atomic.Int64
+		var asking sync.WaitGroup
+		began := time.Now()
+		for i := range 32 {
+			asking.Go(func() {
+				for time.Since(began) < time.Second {
+					if processes[i%2].Allow(t.Context(), policy, "u_1").Allowed {
+						allowed.Add(1)
+					} else {
+						refused.Add(1)
+					}
+				}
+			})
+		}
+		asking.Wait()
+		due := float64(policy.Burst) + float64(policy.Rate)*time.Since(began).Seconds()
+		// Nobody began to ask after the second was over.
+		atLeast := 0.9 * float64(policy.Burst+policy.Rate)
+		if got := float64(allowed.Load()); got > due+1 || got < atLeast {
+			t.Errorf("%s: %.0f were allowed, %.1f were due", name, got, due)
+		}
+		if refused.Load() == 0 {
+			t.Errorf("%s: nothing was refused", name)
+		}
+		t.Logf("%s: %d allowed, %.1f due, %d refused", name, allowed.Load(), due, refused.Load())
+	}
+}
+
+// What a result says of the time to come is true.
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	const token, rounding = 125 * time.Millisecond, 100 * time.Microsecond
+	policy := limit.Policy{Name: "p", Rate: 8, Burst: 3}
+	for name, l := range limiters(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ask := func() limit.Result { return l.Allow(t.Context(), policy, "k") }
+			first := ask()
+			if !first.Allowed || first.Remaining != 2 || first.RetryAfter != 0 || (first.Reset-token).Abs() > rounding {
+				t.Fatalf("first: %+v", first)
+			}
+			at := time.Now()
+			refused := ask()
+			for refused.Allowed {
+				at = time.Now()
+				refused = ask()
+			}
+			if refused.Remaining != 0 || refused.RetryAfter <= 0 || refused.RetryAfter > token+rounding ||
+				(refused.Reset-refused.RetryAfter-2*token).Abs() > rounding {
+				t.Fatalf("refused: %+v", refused)
+			}
+			eventually(t, "one is allowed again", func() bool { return ask().Allowed })
+			if waited := time.Since(at); waited < refused.RetryAfter-rounding {
+				t.Errorf("allowed after %s, said %s", waited, refused.RetryAfter)
+			}
+			<-time.After(ask().Reset)
+			if full := ask(); full.Remaining != 2 {
+				t.Errorf("after the reset: %+v", full)
+			}
+		})
+	}
+}
+
+// The whole burst can be had, and each answer says what is left.
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	for name, l := range limiters(t) {
+		for _, policy := range []limit.Policy{
+			{Name: "hourly", Rate: 10, Period: time.Hour, Burst: 5},
+			{Name: "daily", Rate: 1, Period: 24 * time.Hour, Burst: 100},
+			{Name: "wrong", Rate: -1, Period: time.Hour, Burst: 0},
+		} {
+			burst := max(1, policy.Burst)
+			for left := burst - 1; left >= 0; left-- {
+				if r := l.Allow(t.Context(), policy, "k"); !r.Allowed || r.Remaining != left {
+					t.Fatalf("%s, %s: %d should be left: %+v", name, policy.Name, left, r)
+				}
+			}
+			if r := l.Allow(t.Context(), policy, "k"); r.Allowed {
+				t.Errorf("%s, %s: %+v", name, policy.Name, r)
+			}
+			if r := l.Allow(t.Context(), policy, "another"); !r.Allowed {
+				t.Errorf("%s, %s: another's limit: %+v", name, policy.Name, r)
+			}
+			policy.Name += "2"
+			if r := l.Allow(t.Context(), policy, "k"); !r.Allowed {
+				t.Errorf("%s: another policy's limit: %+v", name, r)
+			}
+		}
+	}
+}
+
+// Rounding takes no token away: of 1000 callers each has the whole burst.
+func TestFirstOfTheBurst(t *testing.T) {
+	t.Parallel()
+	policy := limit.Policy{Name: "p", Rate: 7, Burst: 10}
+	for name, l := range limiters(t) {
+		for i := range 1000 {
+			if r := l.Allow(t.Context(), policy, strconv.Itoa(i)); !r.Allowed || r.Remaining != 9 {
+				t.Fatalf("%s, caller %d: %+v", name, i, r)
+			}
+		}
+	}
+}
+
+// Goroutines that overtake each other get no token twice. At a high rate, because
+// they overtake by little; with a large burst, so that no pause hides it.
+func TestLocalRateIsExact(t *testing.T) {
+	t.Parallel()
+	l, policy := alone(), limit.Policy{Name: "p", Rate: 50_000, Burst: 50_000}
+	var allowed atomic.Int64
+	var asking sync.WaitGroup
+	began := time.Now()
+	for range 32 {
+		asking.Go(func() {
+			for time.Since(began) < time.Second {
+				if l.Allow(t.Context(), policy, "k").Allowed {
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	due := float64(policy.Burst) + float64(policy.Rate)*time.Since(began).Seconds()
+	if got := float64(allowed.Load()); got > due+1 {
+		t.Errorf("%.0f were allowed, %.1f were due", got, due)
+	}
+	t.Logf("%d allowed, %.0f due", allowed.Load(), due)
+}
+
+// A client that hangs up is counted, and its connection to Redis stays in use.
+func TestHangingUpCounts(t *testing.T) {
+	t.Parallel()
+	client := connect(t, testkit.Redis(t).URL())
+	log := &lines{}
+	l := limit.New(client, log.logger())
+	l.SetPatience(patience)
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	policy := limit.Policy{Name: "p", Rate: 1, Period: time.Hour, Burst: 50}
+	for range 49 {
+		if !l.Allow(gone, policy, "k").Allowed {
+			t.Fatal("not allowed")
+		}
+	}
+	if r := l.Allow(t.Context(), policy, "k"); !r.Allowed || r.Remaining != 0 {
+		t.Errorf("%+v", r)
+	}
+	if n := log.count(saidAway); n != 0 {
+		t.Errorf("%d lines say that Redis is away", n)
+	}
+	if n := client.PoolStats().Misses; n > 2 {
+		t.Errorf("%d connections were made", n)
+	}
+}

@@ -1,0 +1,47 @@
+package limit_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/limit"
+)
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A million callers do not fill the memory, and do not make a busy one forgotten,
+// who would start with a full bucket again.
+func TestLocalMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	l := alone()
+	policy := limit.Policy{Name: "address", Rate: 1, Period: 24 * time.Hour, Burst: 1}
+	before := heap()
+	if !l.Allow(t.Context(), policy, "busy").Allowed {
+		t.Fatal("the first is not allowed")
+	}
+	most := 0
+	for i := range 1_000_000 {
+		l.Allow(t.Context(), policy, strconv.FormatUint(rand.Uint64(), 36))
+		if i%1000 == 0 {
+			most = max(most, l.LocalKeys())
+			if l.Allow(t.Context(), policy, "busy").Allowed {
+				t.Fatalf("a busy key was forgotten after %d others", i)
+			}
+		}
+	}
+	// Other tests run at the same time; a million keys would be 260 MB.
+	grown := int64(heap()) - int64(before)
+	t.Logf("%d keys at most, heap grown by %d KiB", most, grown>>10)
+	if most > limit.MaxLocalKeys || grown > 32<<20 {
+		t.Errorf("%d keys, %d bytes", most, grown)
+	}
+	runtime.KeepAlive(l)
+}

@@ -1,0 +1,99 @@
+package limit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+)
+
+// ask counts the request in Redis, or fails within l.patience.
+func (l *Limiter) ask(ctx context.Context, p Policy, key string) (Result, error) {
+	// Not the request's own deadline: a client that hangs up would look like a
+	// Redis that does not answer, and would cost its connection.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.patience)
+	defer cancel()
+	type answer struct {
+		counted *redis_rate.Result
+		err     error
+	}
+	answered := make(chan answer, 1)
+	// On the side, because a client honours the deadline of a context only when its
+	// ContextTimeoutEnabled is set. Otherwise its own timeouts end this later.
+	go func() {
+		counted, err := l.shared.Allow(ctx, key, redis_rate.Limit{Rate: p.Rate, Burst: p.Burst, Period: p.Period})
+		answered <- answer{counted, err}
+	}()
+	select {
+	case a := <-answered:
+		if a.err != nil {
+			return Result{}, a.err
+		}
+		// Not its Remaining: the script cuts off what rounding made a little less
+		// than a whole.
+		tokens := float64(p.Burst) - float64(a.counted.ResetAfter)/p.interval()
+		return newResult(p, a.counted.Allowed > 0, tokens), nil
+	case <-ctx.Done():
+		return Result{}, fmt.Errorf("no answer within %s", l.patience)
+	}
+}
+
+// mayAsk says whether this request may ask Redis, and whether it is the one that
+// finds out if Redis is back.
+func (l *Limiter) mayAsk() (ask, probe bool) {
+	if l.shared == nil {
+		return false, false
+	}
+	at := l.retryAt.Load()
+	if at == 0 {
+		return true, false
+	}
+	now := l.now()
+	if now < at {
+		return false, false
+	}
+	probe = l.retryAt.CompareAndSwap(at, now+int64(retryEvery))
+	return probe, probe
+}
+
+func (l *Limiter) away(ctx context.Context, err error) {
+	if l.retryAt.Swap(l.now()+int64(retryEvery)) == 0 {
+		l.log.WarnContext(ctx, "rate limits are each process's own: redis does not answer", "error", err)
+	}
+}
+
+// back is for the probe only: an answer to what was asked before Redis went away
+// says nothing about now.
+func (l *Limiter) back(ctx context.Context) {
+	if l.retryAt.Swap(0) != 0 {
+		l.log.InfoContext(ctx, "rate limits are shared again: redis answers")
+	}
+}
+
+func (l *Limiter) now() int64 { return int64(time.Since(l.began)) }
+
+// maxKeyBytes of a key are stored as they are.
+const maxKeyBytes = 64
+
+// keyOf returns where the bucket of key is; redis_rate puts "rate:" before it.
+// The braces make one cluster slot of it, and keep a key from reaching out. What
+// is long or strange becomes its SHA-256, marked by a # that no plain key has.
+func keyOf(p Policy, key string) string {
+	if len(key) > maxKeyBytes || strings.IndexFunc(key, strange) >= 0 {
+		sum := sha256.Sum256([]byte(key))
+		key = "#" + hex.EncodeToString(sum[:])
+	}
+	return "limit:{" + p.Name + ":" + key + "}"
+}
+
+func strange(r rune) bool {
+	switch {
+	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_.:/@+=|", r):
+		return false
+	}
+	return true
+}

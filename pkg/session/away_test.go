@@ -1,0 +1,122 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/session"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// impatient is a client with short timeouts.
+func (f *fixture) impatient() redis.UniversalClient {
+	f.t.Helper()
+	options, err := redis.ParseURL(f.server.URL())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	options.ContextTimeoutEnabled = true
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
+	options.DialerRetries, options.MaxRetries = 1, 1
+	client := redis.NewClient(options)
+	f.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Without Redis every answer is Unavailable, and soon. When it is back, so are
+// the sessions.
+func TestRedisIsAway(t *testing.T) {
+	t.Parallel()
+	f := &fixture{t: t, ctx: t.Context()}
+	dir := t.TempDir()
+	f.server = testkit.StartRedis(t, dir)
+	f.client = f.impatient()
+	f.store = session.NewStore(f.client, limits)
+	cookie := f.create(due())
+	stored := f.load(cookie)
+	state, secret := f.begin(session.Login{Nonce: "nonce"})
+
+	stop := func() {
+		if err := f.server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	for name, call := range map[string]func() error{
+		"Create":     func() error { _, err := f.store.Create(f.ctx, sample()); return err },
+		"Load":       func() error { _, err := f.store.Load(f.ctx, cookie); return err },
+		"Delete":     func() error { _, err := f.store.Delete(f.ctx, cookie); return err },
+		"Renewed":    func() error { _, err := f.store.Renewed(f.ctx, cookie, stored, never(t)); return err },
+		"EndSID":     func() error { _, err := f.store.EndSID(f.ctx, issuer, sid); return err },
+		"EndSubject": func() error { _, err := f.store.EndSubject(f.ctx, issuer, subject); return err },
+		"OnceOnly":   func() error { _, err := f.store.OnceOnly(f.ctx, "jti", time.Minute); return err },
+		"BeginLogin": func() error { _, _, err := f.store.BeginLogin(f.ctx, session.Login{}); return err },
+		"TakeLogin":  func() error { _, err := f.store.TakeLogin(f.ctx, state, secret); return err },
+	} {
+		began := time.Now()
+		err := call()
+		var unavailable *fault.Error
+		if !errors.As(err, &unavailable) || unavailable.Kind != fault.Unavailable || unavailable.Code != "unavailable" || unavailable.RetryAfter <= 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("%s took %s", name, took)
+		}
+	}
+
+	f.server = testkit.StartRedis(t, dir)
+	eventually(t, "Redis is back", func() bool { return f.client.Ping(f.ctx).Err() == nil })
+	if got := f.load(cookie); !equal(got, stored) {
+		t.Errorf("%+v, want %+v", got, stored)
+	}
+	if _, err := f.store.TakeLogin(f.ctx, state, secret); err != nil {
+		t.Error(err)
+	}
+	// It goes while a renewal is in progress.
+	began := time.Now()
+	_, err := f.store.Renewed(f.ctx, cookie, stored, func(ctx context.Context, s session.Session) (session.Session, error) {
+		stop()
+		began = time.Now()
+		return fresh(ctx, s)
+	})
+	if took := time.Since(began); fault.Of(err) != fault.Unavailable || took > 2*time.Second {
+		t.Errorf("%v after %s", err, took)
+	}
+}
+
+// Redis answers and does not do it: it is full.
+func TestRedisIsFull(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	cookie := f.create(sample())
+	if err := f.client.ConfigSet(f.ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.store.Create(f.ctx, sample()); fault.Of(err) != fault.Unavailable {
+		t.Errorf("%v", err)
+	}
+	f.load(cookie)
+}
+
+// A session that was read is good, though its idle limit cannot be put off.
+func TestLoadWithoutPuttingOff(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	cookie := f.create(sample())
+	f.expire(key(cookie), time.Minute)
+	stopped := false
+	store := f.with(limits, onFirst("pexpire", func() {
+		stopped = true
+		if err := f.server.Stop(); err != nil {
+			t.Error(err)
+		}
+	}))
+	if _, err := store.Load(f.ctx, cookie); err != nil || !stopped {
+		t.Errorf("%v, stopped %t", err, stopped)
+	}
+}

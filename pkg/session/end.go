@@ -1,0 +1,114 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// tombstoneLifetime is how long a sign-in may be on its way from the issuer's
+	// answer to Create.
+	tombstoneLifetime = time.Minute
+	// endBatch is how many sessions are ended in one round trip.
+	endBatch = 500
+	// minOnce keeps OnceOnly from remembering nothing.
+	minOnce = time.Second
+)
+
+func endedKey(issuer, sid string) string { return keyPrefix + "ended:{" + digest(issuer, sid) + "}" }
+
+// EndSID ends every session that came of one session at the issuer, without
+// their cookies, and returns how many there were. For a minute it also keeps a
+// sign-in of that SID that is still on its way from being stored. After an error
+// some may have ended; it may be called again. An empty sid ends nothing.
+func (s *Store) EndSID(ctx context.Context, issuer, sid string) (ended int, err error) {
+	if sid == "" {
+		return 0, nil
+	}
+	if err := s.client.Set(ctx, endedKey(issuer, sid), "1", tombstoneLifetime).Err(); err != nil {
+		return 0, unreachable("remember a sign-out", err)
+	}
+	return s.end(ctx, sidKey(issuer, sid))
+}
+
+// EndSubject is EndSID for all sessions of one subject. It leaves nothing
+// behind: who signs in again is welcome at once.
+func (s *Store) EndSubject(ctx context.Context, issuer, subject string) (ended int, err error) {
+	return s.end(ctx, subjectKey(issuer, subject))
+}
+
+// end ends the sessions of an index, and empties it.
+func (s *Store) end(ctx context.Context, index string) (ended int, err error) {
+	for {
+		ids, err := s.client.ZRange(ctx, index, 0, endBatch-1).Result()
+		if err != nil {
+			return ended, unreachable("find the sessions to end", err)
+		}
+		if len(ids) == 0 {
+			return ended, nil
+		}
+		n, absent, err := s.drop(ctx, ids)
+		ended += n
+		if err != nil {
+			return ended, unreachable("end sessions", err)
+		}
+		// They leave the index only now, so that a crash before this loses none.
+		entries := make([]any, len(ids))
+		for i, id := range ids {
+			entries[i] = id
+		}
+		if err := s.client.ZRem(ctx, index, entries...).Err(); err != nil {
+			return ended, unreachable("empty an index of sessions", err)
+		}
+		// One that was listed and not stored yet may have been stored since, and
+		// may have looked at the index before it left it.
+		n, _, err = s.drop(ctx, absent)
+		ended += n
+		if err != nil {
+			return ended, unreachable("end sessions", err)
+		}
+	}
+}
+
+// drop deletes the sessions of ids, and returns how many it deleted and which
+// were not there.
+func (s *Store) drop(ctx context.Context, ids []string) (dropped int, absent []string, err error) {
+	pipe := s.client.Pipeline()
+	deleted := make([]*redis.IntCmd, len(ids))
+	for i, id := range ids {
+		deleted[i] = pipe.Del(ctx, sessionKey(id))
+	}
+	err = execute(ctx, pipe)
+	for i, id := range ids {
+		if deleted[i].Val() > 0 {
+			dropped++
+		} else {
+			absent = append(absent, id)
+		}
+	}
+	return dropped, absent, err
+}
+
+// OnceOnly reports whether it is called with id for the first time within the
+// given time, a second at least. For a logout token id is its issuer and jti.
+func (s *Store) OnceOnly(ctx context.Context, id string, within time.Duration) (first bool, err error) {
+	return s.claim(ctx, keyPrefix+"once:{"+digest(id)+"}", rand.Text(), max(within, minOnce))
+}
+
+// claim sets an absent key, and reports whether it holds owner now. SET tells
+// what it found, because the client repeats a command whose answer was lost: the
+// second time it finds owner.
+func (s *Store) claim(ctx context.Context, key, owner string, lifetime time.Duration) (bool, error) {
+	found, err := s.client.SetArgs(ctx, key, owner, redis.SetArgs{Mode: "NX", Get: true, TTL: lifetime}).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return true, nil
+	case err != nil:
+		return false, unreachable("claim a key", err)
+	}
+	return found == owner, nil
+}

@@ -1,0 +1,270 @@
+package session_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/session"
+)
+
+// A sign-out ends all sessions of its SID, or of its subject, and no others.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	signed := func(issuer, subject, sid string) string {
+		s := sample()
+		s.Issuer, s.Subject, s.SID = issuer, subject, sid
+		return f.create(s)
+	}
+	one, two := signed(issuer, subject, sid), signed(issuer, subject, sid)
+	otherSID, noSID := signed(issuer, subject, "sid-2"), signed(issuer, subject, "")
+	otherSubject, otherIssuer := signed(issuer, "subject-2", "sid-3"), signed("https://other.example", subject, sid)
+
+	for range 2 { // the issuer may send it again
+		if n, err := f.store.EndSID(f.ctx, issuer, ""); n != 0 || err != nil {
+			t.Errorf("EndSID of no SID: %d, %v", n, err)
+		}
+		if n, err := f.store.EndSubject(f.ctx, issuer, ""); n != 0 || err != nil {
+			t.Errorf("EndSubject of no subject: %d, %v", n, err)
+		}
+	}
+	for _, want := range []int{2, 0} {
+		if n, err := f.store.EndSID(f.ctx, issuer, sid); n != want || err != nil {
+			t.Errorf("EndSID: %d, want %d: %v", n, want, err)
+		}
+	}
+	f.gone(one)
+	f.gone(two)
+	f.load(otherSID)
+	for _, want := range []int{2, 0} {
+		if n, err := f.store.EndSubject(f.ctx, issuer, subject); n != want || err != nil {
+			t.Errorf("EndSubject: %d, want %d: %v", n, want, err)
+		}
+	}
+	f.gone(otherSID)
+	f.gone(noSID)
+	f.load(otherSubject)
+	f.load(otherIssuer)
+	// Who signs in again is welcome, with a new SID.
+	f.load(signed(issuer, subject, "sid-4"))
+	f.load(signed(issuer, subject, ""))
+}
+
+// More sessions than are ended in one round trip.
+func TestEndMany(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	const n = 1203
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			for range n / 3 {
+				if _, err := f.store.Create(f.ctx, sample()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if ended, err := f.store.EndSubject(f.ctx, issuer, subject); ended != n || err != nil {
+		t.Errorf("%d ended: %v", ended, err)
+	}
+}
+
+// A sign-in on its way when its sign-out arrives does not come to life, for a minute.
+func TestTombstone(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	if _, err := f.store.EndSID(f.ctx, issuer, sid); err != nil {
+		t.Fatal(err)
+	}
+	if cookie, err := f.store.Create(f.ctx, sample()); !errors.Is(err, session.ErrNone) || cookie != "" {
+		t.Fatalf("created %q: %v", cookie, err)
+	}
+	keys := f.keys()
+	if len(keys) != 1 || !strings.HasPrefix(keys[0], "session:ended:{") {
+		t.Fatalf("left: %v", keys)
+	}
+	if ttl := f.ttl(keys[0]); ttl > time.Minute || ttl < 50*time.Second {
+		t.Errorf("remembered for %s", ttl)
+	}
+	other := sample()
+	other.SID = "sid-2"
+	f.create(other)
+	f.expire(keys[0], time.Millisecond)
+	eventually(t, "the tombstone goes", func() bool { return f.client.Exists(f.ctx, keys[0]).Val() == 0 })
+	f.load(f.create(sample()))
+}
+
+// A sign-out that comes at any moment of a sign-in ends it: Create says so, or
+// the cookie it returned opens nothing.
+func TestEndRacesCreate(t *testing.T) {
+	t.Parallel()
+	for _, end := range []struct {
+		name string
+		do   func(*fixture) (int, error)
+	}{
+		{"EndSID", func(f *fixture) (int, error) { return f.store.EndSID(f.ctx, issuer, sid) }},
+		{"EndSubject", func(f *fixture) (int, error) { return f.store.EndSubject(f.ctx, issuer, subject) }},
+	} {
+		for name, before := range map[string]string{"indexed": "set", "stored": "exists"} {
+			t.Run(end.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				f := setup(t)
+				store := f.with(limits, onFirst(before, func() {
+					if _, err := end.do(f); err != nil {
+						t.Error(err)
+					}
+				}))
+				cookie, err := store.Create(f.ctx, sample())
+				if !errors.Is(err, session.ErrNone) || cookie != "" {
+					t.Errorf("created %q: %v", cookie, err)
+				}
+				for _, key := range f.keys() {
+					if !strings.HasPrefix(key, "session:ended:") {
+						t.Errorf("left: %s", key)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A sign-in that is stored and finished in the middle of a sign-out, after it
+// looked for the session in vain and before it emptied the index.
+func TestCreateInsideEnd(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	indexed, store, created := make(chan struct{}), make(chan struct{}), make(chan string)
+	go func() {
+		creating := f.with(limits, onFirst("set", func() { close(indexed); <-store }))
+		cookie, err := creating.Create(f.ctx, sample())
+		if err != nil {
+			t.Error(err)
+		}
+		created <- cookie
+	}()
+	<-indexed
+	var cookie string
+	ending := f.with(limits, onFirst("zrem", func() { close(store); cookie = <-created }))
+	if n, err := ending.EndSubject(f.ctx, issuer, subject); n != 1 || err != nil {
+		t.Errorf("%d ended: %v", n, err)
+	}
+	f.gone(cookie)
+}
+
+// Indexes forget sessions whose time is over, and end with their last one.
+func TestIndexesStaySmall(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	short := f.with(session.Limits{Idle: time.Hour, Absolute: 500 * time.Millisecond})
+	create := func() {
+		t.Helper()
+		if _, err := short.Create(f.ctx, sample()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create()
+	var indexes []string
+	for _, key := range f.keys() {
+		if strings.HasPrefix(key, "session:s") {
+			indexes = append(indexes, key)
+			if ttl := f.ttl(key); ttl > 500*time.Millisecond || ttl < 0 {
+				t.Errorf("%s lives %s", key, ttl)
+			}
+		}
+	}
+	if len(indexes) != 2 {
+		t.Fatalf("indexes: %v", indexes)
+	}
+	f.create(sample())
+	create() // the longer session's index is not cut short
+	for _, index := range indexes {
+		if ttl := f.ttl(index); ttl > limits.Absolute || ttl < limits.Absolute-time.Minute {
+			t.Errorf("%s lives %s", index, ttl)
+		}
+		eventually(t, "the short sessions are over", func() bool {
+			now := f.client.Time(f.ctx).Val().UnixMilli()
+			return f.client.ZCount(f.ctx, index, fmt.Sprint(now), "+inf").Val() == 1
+		})
+	}
+	f.create(sample())
+	for _, index := range indexes {
+		if n := f.client.ZCard(f.ctx, index).Val(); n != 2 {
+			t.Errorf("%s lists %d sessions, 2 are left", index, n)
+		}
+	}
+}
+
+func TestOnceOnly(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	other := f.with(limits)
+	const callers = 32
+	firsts := make(chan bool, callers)
+	var group sync.WaitGroup
+	for i := range callers {
+		store := []*session.Store{f.store, other}[i%2]
+		group.Go(func() {
+			first, err := store.OnceOnly(f.ctx, "jti", time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			firsts <- first
+		})
+	}
+	group.Wait()
+	close(firsts)
+	n := 0
+	for first := range firsts {
+		if first {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d were first", n)
+	}
+	if ttl := f.ttl(f.keys()[0]); ttl > time.Minute || ttl < 50*time.Second {
+		t.Errorf("remembered for %s", ttl)
+	}
+	for _, short := range []time.Duration{0, -time.Hour, time.Nanosecond} {
+		id := "short " + short.String()
+		if first, err := f.store.OnceOnly(f.ctx, id, short); !first || err != nil {
+			t.Errorf("%s: %t, %v", id, first, err)
+		}
+		if first, err := f.store.OnceOnly(f.ctx, id, short); first || err != nil {
+			t.Errorf("%s again: %t, %v", id, first, err)
+		}
+	}
+	for _, key := range f.keys() {
+		if f.ttl(key) <= 0 {
+			t.Errorf("%s is remembered for good", key)
+		}
+	}
+}
+
+// The client sends a command again when its answer was lost. That it was this
+// caller who came first must survive it.
+func TestOnceOnlyRepeated(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	looking := f.client
+	store := f.with(limits, &watch{before: func(commands []redis.Cmder) {
+		// As the first of two attempts: carried out, its answer not seen.
+		if commands[0].Name() == "set" {
+			looking.Do(f.ctx, commands[0].Args()...)
+		}
+	}})
+	if first, err := store.OnceOnly(f.ctx, "jti", time.Minute); !first || err != nil {
+		t.Errorf("%t, %v", first, err)
+	}
+	if first, err := store.OnceOnly(f.ctx, "jti", time.Minute); first || err != nil {
+		t.Errorf("again: %t, %v", first, err)
+	}
+}

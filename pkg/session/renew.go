@@ -1,0 +1,158 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	random "math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// RenewTimeout bounds one renewal, and how long others wait for it.
+	RenewTimeout = 5 * time.Second
+	// RetryAfter is how long a session goes on as it is after its issuer could
+	// not be reached, so that not every request waits for it.
+	RetryAfter = 15 * time.Second
+
+	// storeTimeout is for what a renewal reads and writes in Redis.
+	storeTimeout = time.Second
+	// lockLifetime is longer than a renewal takes, reading and writing included.
+	lockLifetime = RenewTimeout + 2*storeTimeout
+	// pollEvery is the least wait between two looks at another's renewal; a random
+	// time up to as much is added.
+	pollEvery = 20 * time.Millisecond
+)
+
+// ErrRevoked is what renew returns when the issuer refuses for good, so that the
+// session has to end. It may be wrapped.
+var ErrRevoked = errors.New("the issuer does not renew this session any more")
+
+// replaceScript changes a session to ARGV[2], or deletes it when that is empty,
+// but only while it is the one whose nonce is ARGV[1].
+var replaceScript = redis.NewScript(`
+if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then
+	return 0
+end
+if ARGV[2] == '' then
+	redis.call('DEL', KEYS[1])
+else
+	redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+end
+return 1`)
+
+// unlockScript deletes a lock that is still ARGV[1]'s.
+var unlockScript = redis.NewScript(`
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+	return redis.call('DEL', KEYS[1])
+end
+return 0`)
+
+func lockKey(id string) string { return keyPrefix + "renewing:{" + id + "}" }
+
+// Renewed returns session, as it was loaded, until its RenewAt. From then on it
+// returns what renew makes of it: of all callers in all processes one calls
+// renew, the others wait and return the same. A caller that dies is replaced when
+// its lock ends, RenewTimeout and a little after.
+//
+// renew gets the session as it is stored now, and a context that outlives the
+// caller's and ends after RenewTimeout; renew must end with it. It may change
+// the client, roles, AuthTime, tokens and RenewAt; whose session it is, and since
+// when, stays. A RenewAt that is not in the future becomes RetryAfter from now.
+// When renew returns
+//   - ErrRevoked, the session ends and everybody gets ErrNone;
+//   - any other error, the session goes on as it was for RetryAfter, without an error.
+//
+// A sign-out that comes meanwhile wins: the result is ErrNone. Who waits for
+// RenewTimeout in vain goes on with the session as it is.
+func (s *Store) Renewed(ctx context.Context, cookie string, session Session, renew func(context.Context, Session) (Session, error)) (Session, error) {
+	if !session.due() {
+		return session, nil
+	}
+	p, ok := find(cookie)
+	if !ok {
+		return Session{}, ErrNone
+	}
+	owner := rand.Text()
+	deadline := time.Now().Add(RenewTimeout)
+	for {
+		mine, err := s.claim(ctx, lockKey(p.id), owner, lockLifetime)
+		if err != nil {
+			return Session{}, err
+		}
+		if mine {
+			return s.renewAlone(context.WithoutCancel(ctx), p, owner, renew)
+		}
+		select {
+		case <-ctx.Done():
+			return Session{}, unreachable("wait for a renewal", ctx.Err())
+		case <-time.After(pollEvery + random.N(pollEvery)):
+		}
+		current, _, err := s.read(ctx, p)
+		if err != nil || !current.due() || time.Now().After(deadline) {
+			return current, err
+		}
+	}
+}
+
+func (session Session) due() bool { return !time.Now().Before(session.RenewAt) }
+
+// renewAlone is Renewed for the holder of the lock.
+func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew func(context.Context, Session) (Session, error)) (Session, error) {
+	defer s.unlock(ctx, p, owner)
+	// Only a look under the lock is sure to see what the holder before did.
+	reading, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	current, sealed, err := s.read(reading, p)
+	if err != nil || !current.due() {
+		return current, err
+	}
+	renewing, cancel := context.WithTimeout(ctx, RenewTimeout)
+	defer cancel()
+	next, err := renew(renewing, current)
+	var replacement []byte // stays empty for a session that has to end
+	if !errors.Is(err, ErrRevoked) {
+		next = current.after(next, err)
+		if replacement, err = p.seal(next); err != nil {
+			return Session{}, err
+		}
+	}
+	writing, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	// Only the session that was read is replaced: neither is one brought back that
+	// was signed out meanwhile, nor a newer one lost that somebody else made
+	// because this process slept longer than its lock lived.
+	replaced, err := replaceScript.Run(writing, s.client, []string{p.key}, sealed[:nonceBytes], replacement).Bool()
+	switch {
+	case err != nil:
+		return Session{}, unreachable("store a renewed session", err)
+	case !replaced:
+		current, _, err = s.read(writing, p)
+		return current, err
+	case len(replacement) == 0:
+		s.unindex(writing, current, p.id)
+		return Session{}, ErrNone
+	}
+	return next, nil
+}
+
+// after is what the session becomes when renew returned next and err.
+func (session Session) after(next Session, err error) Session {
+	if err != nil {
+		next = session
+	}
+	next.UserID, next.Issuer, next.Subject, next.SID, next.CreatedAt = session.UserID, session.Issuer, session.Subject, session.SID, session.CreatedAt
+	if err != nil || next.due() {
+		next.RenewAt = time.Now().Add(RetryAfter).UTC()
+	}
+	return next
+}
+
+// unlock lets others renew. If it fails, the lock ends by itself.
+func (s *Store) unlock(ctx context.Context, p place, owner string) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_ = unlockScript.Run(ctx, s.client, []string{lockKey(p.id)}, owner).Err()
+}
