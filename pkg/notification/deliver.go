@@ -70,6 +70,13 @@ var errNoTime = errors.New("no time was left in this lease")
 
 // Deliverer sends what is due through one channel.
 type Deliverer struct {
+	// Told, when it is set before the first Step, is called after a batch was written
+	// down as SENT, with the users it was for, each once. It is a hint that there is
+	// something to see, and no record: it is not called when writing down failed, and
+	// when another worker took over some of the rows their users may be among them
+	// all the same. Step waits for it, so it must not wait for anything.
+	Told func(ctx context.Context, userIDs []string)
+
 	queue   *lease.Queue[Outgoing]
 	channel Channel
 	log     *slog.Logger
@@ -112,7 +119,24 @@ func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 	for i, row := range claim.Rows {
 		d.sort(ctx, row, results[i], &outcome)
 	}
-	return claim.Settle(ctx, outcome)
+	report, err := claim.Settle(ctx, outcome)
+	if d.Told != nil && err == nil && report.Done > 0 {
+		d.Told(context.WithoutCancel(ctx), recipients(claim.Rows, results))
+	}
+	return report, err
+}
+
+// recipients returns the users of the rows that were sent, each once.
+func recipients(rows []lease.Claimed[Outgoing], results []error) []string {
+	var userIDs []string
+	known := map[string]bool{}
+	for i, row := range rows {
+		if results[i] == nil && !known[row.Row.UserID] {
+			known[row.Row.UserID] = true
+			userIDs = append(userIDs, row.Row.UserID)
+		}
+	}
+	return userIDs
 }
 
 // sort says what becomes of a row.

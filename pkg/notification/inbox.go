@@ -3,7 +3,6 @@ package notification
 import (
 	"context"
 	"encoding/base64"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -24,9 +23,9 @@ func (s *Store) Inbox(ctx context.Context, userID, cursor string, limit int) ([]
 			return nil, "", ErrCursor
 		}
 	}
-	limit = min(max(limit, 1), MaxPage)
+	limit = pageSize(limit)
 	rows, err := s.pool.Query(ctx, `
-		SELECT notification_id, event_id::text, event_type, status, attempt_count, created_at, sent_at, read_at, payload
+		SELECT `+columns+`
 		FROM notification.notifications
 		WHERE user_id = $1 AND notification_id < $2
 		ORDER BY notification_id DESC
@@ -35,10 +34,8 @@ func (s *Store) Inbox(ctx context.Context, userID, cursor string, limit int) ([]
 		return nil, "", postgres.Wrap("read inbox", err)
 	}
 	var keys []uuid.UUID
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Notification, err error) {
-		var key uuid.UUID
-		err = row.Scan(&key, &n.EventID, &n.EventType, &n.Status, &n.AttemptCount, &n.CreatedAt, &n.SentAt, &n.ReadAt, &n.Payload)
-		n.ID, n.CreatedAt, n.SentAt, n.ReadAt = textID(key), n.CreatedAt.UTC(), utc(n.SentAt), utc(n.ReadAt)
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Notification, error) {
+		n, key, err := scan(row)
 		keys = append(keys, key)
 		return n, err
 	})
@@ -49,12 +46,4 @@ func (s *Store) Inbox(ctx context.Context, userID, cursor string, limit int) ([]
 		return list, "", nil
 	}
 	return list[:limit], base64.RawURLEncoding.EncodeToString(keys[limit-1][:]), nil
-}
-
-func utc(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	u := t.UTC()
-	return &u
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
@@ -43,8 +44,13 @@ const Consumer = "notify"
 // ErrCursor is the answer to a cursor that no list made.
 var ErrCursor = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
 
+// ErrNotFound is also the answer for a notification of somebody else.
+var ErrNotFound = fault.New(fault.NotFound, "notification_not_found", "This user has no such notification, or it was deleted; list the inbox for those that there are.")
+
 // MaxPage is the most that a list returns at once.
 const MaxPage = 100
+
+func pageSize(limit int) int { return min(max(limit, 1), MaxPage) }
 
 // Store reads and writes notifications.
 type Store struct {
@@ -53,5 +59,32 @@ type Store struct {
 
 // NewStore returns a store on pool.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
+
+// columns are what scan reads.
+const columns = `notification_id, event_id::text, event_type, status, attempt_count, created_at, sent_at, read_at, payload`
+
+// scan reads columns, and what follows them into more.
+func scan(row pgx.CollectableRow, more ...any) (n Notification, key uuid.UUID, err error) {
+	err = row.Scan(append([]any{&key, &n.EventID, &n.EventType, &n.Status, &n.AttemptCount, &n.CreatedAt, &n.SentAt, &n.ReadAt, &n.Payload}, more...)...)
+	n.ID, n.CreatedAt, n.SentAt, n.ReadAt = textID(key), n.CreatedAt.UTC(), utc(n.SentAt), utc(n.ReadAt)
+	return n, key, err
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}
+
+// parseID reads an id that a caller gave. Its error is ErrNotFound.
+func parseID(text string) (uuid.UUID, error) {
+	key, err := id.Parse(id.Notification, text)
+	if err != nil {
+		return uuid.Nil, ErrNotFound
+	}
+	return key, nil
+}
 
 func textID(u uuid.UUID) string { return id.Text(id.Notification, u) }

@@ -1,0 +1,152 @@
+package live_test
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/live"
+)
+
+// The broker stops and comes back: nobody waits for it, and whoever listened is
+// told to look, because messages were missed.
+func TestBrokerStopsAndComesBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	broker := start(t, dir)
+	here, there := connected(t, broker.URL()), connected(t, broker.URL())
+	first, second := listen(t, here, "u_1"), listen(t, here, "u_2")
+	must(t, broker.Stop())
+
+	eventually(t, "the hub knows", func() bool {
+		before := there.Lost()
+		there.Tell(t.Context(), "u_1")
+		return there.Lost() > before
+	})
+	quick(t, "telling", func() {
+		for range 10_000 {
+			there.Tell(t.Context(), "u_1")
+		}
+	})
+	if n := there.Lost(); n < 10_000 {
+		t.Errorf("%d lost: something is buffered", n)
+	}
+	third, stop, err := here.Listen("u_3")
+	must(t, err)
+	defer stop()
+	if len(first)+len(second)+len(third) != 0 {
+		t.Error("a token while the broker is away")
+	}
+
+	start(t, dir, broker)
+	await(t, "first", first)
+	await(t, "second", second)
+	await(t, "third, who came meanwhile", third)
+	up(t, there)
+	up(t, here)
+	drain([]<-chan struct{}{first, second, third})
+	there.Tell(t.Context(), "u_3")
+	await(t, "a nudge afterwards", third)
+	if len(first)+len(second) != 0 {
+		t.Error("others were nudged too")
+	}
+}
+
+// A hub that is used before there is a broker connects when it comes.
+func TestBrokerComesLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	broker := start(t, dir)
+	must(t, broker.Stop())
+	h := hub(t, broker.URL())
+	quick(t, "telling", func() {
+		for range 1000 {
+			h.Tell(t.Context(), "u_1")
+		}
+	})
+	var nudges <-chan struct{}
+	quick(t, "listening", func() {
+		var stop func()
+		var err error
+		nudges, stop, err = h.Listen("u_1")
+		must(t, err)
+		t.Cleanup(stop)
+	})
+	start(t, dir, broker)
+	await(t, "the first token", nudges)
+	up(t, h)
+	drain([]<-chan struct{}{nudges})
+	h.Tell(t.Context(), "u_1")
+	await(t, "a nudge", nudges)
+}
+
+// In the broker's place something takes connections and never says a word, so
+// that each attempt hangs until it times out. Callers do not notice.
+func TestBrokerHangs(t *testing.T) {
+	t.Parallel()
+	for name, used := range map[string]bool{"at first": false, "later": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			broker := start(t, dir)
+			h := live.New(broker.URL(), "test")
+			t.Cleanup(h.Close)
+			var before <-chan struct{}
+			if used {
+				before = listen(t, h, "u_1")
+			}
+			must(t, broker.Stop())
+			taken := mute(t, broker.URL())
+			if !used {
+				h.Connect()
+			}
+			<-taken // an attempt is under way, and holds the library's lock
+			for i := range 20 {
+				quick(t, "telling and listening", func() {
+					userID := fmt.Sprintf("u_%d", i)
+					h.Tell(t.Context(), userID)
+					_, stop, err := h.Listen(userID)
+					must(t, err)
+					stop()
+				})
+			}
+			if used && len(before) != 0 {
+				t.Error("a token without a broker")
+			}
+			began := time.Now()
+			h.Close()
+			if took := time.Since(began); took > live.CloseWait+prompt {
+				t.Errorf("Close took %s", took)
+			}
+		})
+	}
+}
+
+// mute listens at the address of at, and reports when somebody connected.
+func mute(t *testing.T, at string) (taken chan struct{}) {
+	t.Helper()
+	u, err := url.Parse(at)
+	must(t, err)
+	listener, err := net.Listen("tcp", u.Host)
+	must(t, err)
+	taken = make(chan struct{}, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			taken <- struct{}{}
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-done
+	})
+	return taken
+}

@@ -1,0 +1,20 @@
+package live
+
+// How many nudges may wait to be handed on, and to be sent.
+const (
+	IncomingSize = incomingSize
+	OutgoingSize = outgoingSize
+)
+
+// CloseWait bounds Close.
+const CloseWait = closeWait
+
+// Stall keeps the hub from handing nudges on until release is called.
+func (h *Hub) Stall() (release func()) {
+	h.listeners.mutex.Lock()
+	return h.listeners.mutex.Unlock
+}
+
+// Waiting returns how many nudges wait to be handed on, and whether some that
+// came after them were missed.
+func (h *Hub) Waiting() (nudges int, missed bool) { return len(h.incoming), len(h.missed) > 0 }

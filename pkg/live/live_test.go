@@ -1,0 +1,246 @@
+package live_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/live"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// Whoever tells and whoever listens are different processes. After its first
+// token a listener misses nothing: the broker knows of it by then.
+func TestTellReachesTheUserAndNobodyElse(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	there, here := connected(t, url), connected(t, url)
+	for i := range 300 {
+		userID := fmt.Sprintf("u_%d", i)
+		nudges, other := listen(t, here, userID), listen(t, here, userID+"_")
+		there.Tell(t.Context(), userID)
+		await(t, "the nudge of "+userID, nudges)
+		if len(other) != 0 {
+			t.Fatalf("%s_ was nudged", userID)
+		}
+	}
+	if n := there.Lost(); n != 0 {
+		t.Errorf("%d lost", n)
+	}
+}
+
+// However often a user is told of, a reader that is busy finds one token.
+func TestNudgesCoalesce(t *testing.T) {
+	t.Parallel()
+	h := connected(t, testkit.NATS(t).URL())
+	nudges, last := listen(t, h, "u_1"), listen(t, h, "u_2")
+	for range 500 {
+		h.Tell(t.Context(), "u_1")
+	}
+	h.Tell(t.Context(), "u_2") // comes after all of them
+	await(t, "the last nudge", last)
+	await(t, "the token", nudges)
+	if len(nudges) != 0 {
+		t.Error("a second token")
+	}
+}
+
+// No dot, wildcard, space or line end ever reaches a subject.
+func TestUnsafeUserIDs(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	h, conn := connected(t, url), raw(t, url)
+	everything, err := conn.SubscribeSync(">")
+	must(t, err)
+	must(t, conn.Flush())
+	unsafe := []string{"", "*", ">", ".", "a.b", "a.", ".a", "a.*", "a.>", " ", "a b", "a\tb", "u\x00", "é", "用户", "\xff",
+		"u_1 0\r\nPUB live.u_2 0\r\n", "a/b", "a:b", "a$b", strings.Repeat("u", 129)}
+	for _, userID := range unsafe {
+		h.Tell(t.Context(), userID)
+		if nudges, stop, err := h.Listen(userID); !errors.Is(err, live.ErrUserID) || nudges != nil || stop != nil {
+			t.Errorf("Listen(%q): %v", userID, err)
+		}
+	}
+	if n := h.Lost(); n != int64(len(unsafe)) {
+		t.Errorf("%d lost of %d", n, len(unsafe))
+	}
+	for _, userID := range []string{"u_01h455vb4pex5vsknk084sn02q", "-", "_", "AZaz09", strings.Repeat("u", 128)} {
+		nudges := listen(t, h, userID)
+		h.Tell(t.Context(), userID)
+		await(t, "the nudge of "+userID, nudges)
+		msg, err := everything.NextMsg(patience)
+		must(t, err)
+		if msg.Subject != "live."+userID || len(msg.Data) != 0 {
+			t.Errorf("%q was sent to %q", msg.Data, msg.Subject)
+		}
+	}
+	if fault.Of(live.ErrUserID) != fault.Invalid {
+		t.Error("ErrUserID is no fault.Invalid")
+	}
+}
+
+// The last listener of a user takes the subscription with it; others stay.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	h, conn := connected(t, url), raw(t, url)
+	known := func() bool {
+		_, err := conn.Request("live.u_1", nil, 50*time.Millisecond)
+		return !errors.Is(err, nats.ErrNoResponders)
+	}
+	first, stopFirst, err := h.Listen("u_1")
+	must(t, err)
+	second, stopSecond, err := h.Listen("u_1")
+	must(t, err)
+	await(t, "first", first)
+	await(t, "second", second)
+	stopFirst()
+	stopFirst()
+	if !known() {
+		t.Error("the second listener is gone too")
+	}
+	await(t, "second still", second)
+	if len(first) != 0 {
+		t.Error("a token after stop")
+	}
+	stopSecond()
+	eventually(t, "nobody is subscribed", func() bool { return !known() })
+	third := listen(t, h, "u_1")
+	h.Tell(t.Context(), "u_1")
+	await(t, "third", third)
+}
+
+// One process serves many streams.
+func TestThousandListeners(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	h, there := hub(t, url), connected(t, url)
+	const users = 1000
+	list := make([]<-chan struct{}, 0, 2*users)
+	add := func(userID string) {
+		nudges, stop, err := h.Listen(userID)
+		must(t, err)
+		t.Cleanup(stop)
+		list = append(list, nudges)
+	}
+	for i := range users {
+		add(fmt.Sprintf("u_%d", i))
+		add("u_all")
+	}
+	began := time.Now()
+	for _, nudges := range list {
+		await(t, "first tokens", nudges)
+	}
+	listening := time.Since(began)
+	up(t, h) // nobody is given a first token any more
+	drain(list)
+	began = time.Now()
+	for i := range users {
+		there.Tell(t.Context(), fmt.Sprintf("u_%d", i))
+	}
+	there.Tell(t.Context(), "u_all")
+	for _, nudges := range list {
+		await(t, "nudges", nudges)
+	}
+	t.Logf("%d listeners known after %s, all nudged after %s", len(list), listening, time.Since(began))
+}
+
+func drain(list []<-chan struct{}) {
+	for _, nudges := range list {
+		select {
+		case <-nudges:
+		default:
+		}
+	}
+}
+
+// Nudges that came faster than they could be handed on were dropped: everyone is
+// told to look. Nudges that go out faster than they can be sent are dropped too,
+// and whoever tells does not wait.
+func TestOverflow(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	h, conn := connected(t, url), raw(t, url)
+	nudges := listen(t, h, "u_1")
+	_ = listen(t, h, "u_flood")
+	release := sync.OnceFunc(h.Stall())
+	defer release()
+	for range live.IncomingSize + 1 { // one is in the hub's hands
+		must(t, conn.Publish("live.u_flood", nil))
+	}
+	eventually(t, "no room is left", func() bool { n, _ := h.Waiting(); return n == live.IncomingSize })
+	must(t, conn.Publish("live.u_1", nil))
+	eventually(t, "one is dropped", func() bool { _, missed := h.Waiting(); return missed })
+	quick(t, "telling", func() {
+		for range live.OutgoingSize + 10 {
+			h.Tell(t.Context(), "u_2")
+		}
+	})
+	if n := h.Lost(); n != 10 {
+		t.Errorf("%d lost, want 10", n)
+	}
+	release()
+	await(t, "the nudge that was dropped", nudges)
+}
+
+// Everything at once, for the race detector.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	h := hub(t, testkit.NATS(t).URL())
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for j := range 200 {
+				userID := fmt.Sprintf("u_%d", (i+j)%5)
+				nudges, stop, err := h.Listen(userID)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				h.Tell(t.Context(), userID)
+				if j%20 == 0 {
+					await(t, "a token", nudges)
+				}
+				stop()
+			}
+		})
+	}
+	group.Wait()
+	group.Go(func() { h.Tell(t.Context(), "u_1") })
+	group.Go(h.Close)
+	group.Go(h.Close)
+	group.Wait()
+}
+
+// Close sends what waits; afterwards a hub does nothing.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	here, there := connected(t, url), connected(t, url)
+	list := make([]<-chan struct{}, 200)
+	for i := range list {
+		list[i] = listen(t, here, fmt.Sprintf("u_%d", i))
+	}
+	for i := range list {
+		there.Tell(t.Context(), fmt.Sprintf("u_%d", i))
+	}
+	there.Close()
+	for _, nudges := range list {
+		await(t, "what was told before Close", nudges)
+	}
+	there.Close()
+	there.Connect()
+	there.Tell(t.Context(), "u_1")
+	if _, _, err := there.Listen("u_1"); fault.Of(err) != fault.Unavailable {
+		t.Errorf("Listen after Close: %v", err)
+	}
+	never := live.New(url, "never used")
+	never.Close()
+	never.Close()
+}

@@ -1,0 +1,124 @@
+package live_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/live"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+func TestMain(m *testing.M) {
+	code := testkit.Main(m)
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+const (
+	patience = 20 * time.Second
+	// prompt is what "never waits" must keep to on a busy machine; dialling a
+	// broker that hangs takes three seconds.
+	prompt = time.Second
+)
+
+// hub returns a hub that is closed when the test ends.
+func hub(t testing.TB, url string) *live.Hub {
+	t.Helper()
+	h := live.New(url, "test")
+	t.Cleanup(h.Close)
+	return h
+}
+
+// connected is a hub whose connection is up, so that what it tells is sent.
+func connected(t testing.TB, url string) *live.Hub {
+	t.Helper()
+	h := hub(t, url)
+	up(t, h)
+	return h
+}
+
+// up returns when h is connected.
+func up(t testing.TB, h *live.Hub) {
+	t.Helper()
+	nudges, stop, err := h.Listen("u_up")
+	must(t, err)
+	defer stop()
+	await(t, "the connection", nudges)
+}
+
+// listen returns a channel whose first token came: the broker knows of it.
+func listen(t testing.TB, h *live.Hub, userID string) <-chan struct{} {
+	t.Helper()
+	nudges, stop, err := h.Listen(userID)
+	must(t, err)
+	t.Cleanup(stop)
+	await(t, "the first token", nudges)
+	return nudges
+}
+
+func await(t testing.TB, what string, nudges <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-nudges:
+	case <-time.After(patience):
+		t.Fatalf("not within %s: %s", patience, what)
+	}
+}
+
+// raw is a connection that is not ours.
+func raw(t testing.TB, url string) *nats.Conn {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	must(t, err)
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// start starts NATS in dir; again says where it was before, if it was.
+func start(t testing.TB, dir string, again ...*devserver.NATS) *devserver.NATS {
+	t.Helper()
+	n, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	must(t, err)
+	t.Cleanup(func() { _ = n.Stop() })
+	for _, before := range again {
+		if before.URL() != n.URL() {
+			t.Fatalf("NATS came back at %s", n.URL())
+		}
+	}
+	return n
+}
+
+// quick fails when do waits for something.
+func quick(t testing.TB, what string, do func()) {
+	t.Helper()
+	began := time.Now()
+	do()
+	if took := time.Since(began); took > prompt {
+		t.Errorf("%s took %s", what, took)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}

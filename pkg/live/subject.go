@@ -1,0 +1,38 @@
+package live
+
+import (
+	"github.com/nats-io/nats.go"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+const (
+	prefix = "live."
+	// maxUserID bytes keep a subject far below what makes the broker hang up on the
+	// whole connection (4 KiB a protocol line).
+	maxUserID = 128
+)
+
+func subject(userID string) string { return prefix + userID }
+
+func userOf(msg *nats.Msg) string { return msg.Subject[len(prefix):] }
+
+// listenable reports whether userID is one plain token of a subject: a dot or a
+// wildcard would reach other people's.
+func listenable(userID string) bool {
+	if userID == "" || len(userID) > maxUserID {
+		return false
+	}
+	for i := range len(userID) {
+		switch c := userID[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// ErrUserID is the answer for a user that nobody can listen to.
+var ErrUserID = fault.New(fault.Invalid, "live_user_id_invalid",
+	"Live notifications need a user id of 1 to %d letters, digits, _ and -; read the inbox instead.", maxUserID)

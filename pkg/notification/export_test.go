@@ -1,0 +1,4 @@
+package notification
+
+// SinceSQL is the statement of Since.
+const SinceSQL = sinceSQL

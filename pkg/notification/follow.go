@@ -1,0 +1,74 @@
+package notification
+
+import (
+	"context"
+	"time"
+)
+
+// Follower reads what is sent to one user, each notification once and none
+// missed, whatever the order in which they become visible. It works in looks: a
+// look reads everything from a point behind which nothing can appear any more
+// (Overlap before the look before it) up to its own beginning, page by page. It
+// is for one goroutine.
+type Follower struct {
+	store  *Store
+	userID string
+
+	from time.Time // where a look begins: everything up to here was returned
+	next time.Time // where the next page begins
+	look time.Time // when the look began, by the database's clock; zero between looks
+	// seen has what was returned and will be read again, with its SentAt.
+	seen map[string]time.Time
+}
+
+// Follow returns a follower of what is sent to userID after a time by the
+// database's clock. A reader that comes back gives what SentAt says, less
+// Overlap, and may get again what it got in that time.
+func (s *Store) Follow(userID string, after time.Time) *Follower {
+	return &Follower{store: s, userID: userID, from: after, next: after, seen: map[string]time.Time{}}
+}
+
+// Next returns what is new, in the order in which Since has it; limit is that of
+// Since. more says that there is probably more to read at once; otherwise ask again
+// when there may be news. After an error, ask again.
+func (f *Follower) Next(ctx context.Context, limit int) (fresh []Notification, more bool, err error) {
+	page, at, err := f.store.since(ctx, f.userID, f.next, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	if f.look.IsZero() {
+		f.look = at
+	}
+	more = len(page) >= pageSize(limit)
+	for _, n := range page {
+		// The next look has it. A reader that comes back relies on that: when it saw n,
+		// it saw all that is older than n by Overlap.
+		if n.SentAt.After(f.look) {
+			more = false
+			break
+		}
+		f.next = *n.SentAt
+		if _, known := f.seen[n.ID]; !known {
+			fresh = append(fresh, n)
+		}
+		if n.SentAt.After(f.look.Add(-Overlap)) {
+			f.seen[n.ID] = *n.SentAt
+		}
+	}
+	if !more {
+		f.endLook()
+	}
+	return fresh, more, nil
+}
+
+func (f *Follower) endLook() {
+	if settled := f.look.Add(-Overlap); settled.After(f.from) {
+		f.from = settled
+	}
+	f.next, f.look = f.from, time.Time{}
+	for id, sentAt := range f.seen {
+		if !sentAt.After(f.from) {
+			delete(f.seen, id)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package notification_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/notification"
+)
+
+// toldBy makes d remember whom it said were told.
+func (f *fixture) toldBy(d *notification.Deliverer) *[][]string {
+	calls := &[][]string{}
+	d.Told = func(ctx context.Context, userIDs []string) {
+		if ctx.Err() != nil {
+			f.t.Errorf("told with a context that has ended: %v", ctx.Err())
+		}
+		// Another connection sees what is told of: it was committed.
+		if n := f.count(`notification.notifications WHERE status = 'SENT' AND user_id = ANY($1)`, userIDs); n == 0 {
+			f.t.Errorf("%v were told of nothing", userIDs)
+		}
+		*calls = append(*calls, userIDs)
+	}
+	return calls
+}
+
+func (f *fixture) accept(list ...event.Record) {
+	f.t.Helper()
+	if created, err := f.store.Accept(f.ctx, list); err != nil || created != len(list) {
+		f.t.Fatalf("created %d of %d: %v", created, len(list), err)
+	}
+}
+
+// Once a batch, each user once, and only those for whom something was sent.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for i := range 3 {
+		f.accept(record("u_a"), record("u_b"), record(fmt.Sprintf("u_%d", i)))
+	}
+	f.accept(record("u_never"), record("u_later"))
+	ctx, end := context.WithCancel(f.ctx)
+	var others sync.WaitGroup
+	others.Add(10)
+	d := f.deliverer(channel(func(_ context.Context, o notification.Outgoing) error {
+		switch o.UserID {
+		case "u_later":
+			others.Wait() // all are sent at once
+			end()
+			return errTest
+		case "u_never":
+			defer others.Done()
+			return notification.Never(errTest)
+		}
+		others.Done()
+		return nil
+	}))
+	calls := f.toldBy(d)
+	report, err := d.Step(ctx)
+	if err != nil || report.Done != 9 || len(*calls) != 1 {
+		t.Fatalf("%+v, %v, called %d times", report, err, len(*calls))
+	}
+	users := slices.Sorted(slices.Values((*calls)[0]))
+	if want := []string{"u_0", "u_1", "u_2", "u_a", "u_b"}; !slices.Equal(users, want) {
+		t.Errorf("told %v, want %v", users, want)
+	}
+	f.due()
+	if _, err := f.deliverer(channel(nothing)).Step(f.ctx); err != nil { // without Told
+		t.Fatal(err)
+	}
+}
+
+// Nothing was sent, or not by this worker, or it could not be written down:
+// nobody is told.
+func TestNobodyIsTold(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	failing := f.deliverer(channel(func(context.Context, notification.Outgoing) error { return errTest }))
+	calls := f.toldBy(failing)
+	step := func(d *notification.Deliverer) lease.Report {
+		report, err := d.Step(f.ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		return report
+	}
+	step(failing) // nothing there
+	f.told(1)
+	step(failing)
+
+	f.due()
+	asleep, awake, ended := make(chan struct{}), make(chan struct{}), make(chan lease.Report, 1)
+	slow := f.deliverer(channel(func(context.Context, notification.Outgoing) error {
+		close(asleep)
+		<-awake
+		return nil
+	}))
+	slowCalls := f.toldBy(slow)
+	go func() { ended <- step(slow) }()
+	<-asleep
+	f.due()
+	f.step(channel(nothing)) // another worker takes it over and sends it
+	close(awake)
+	if report := <-ended; report != (lease.Report{Claimed: 1, LostLease: 1}) {
+		t.Errorf("%+v", report)
+	}
+
+	f.told(1)
+	f.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''the disk is full''; END'`)
+	f.exec(`CREATE TRIGGER refuse BEFORE UPDATE ON notification.notifications FOR EACH ROW WHEN (NEW.status = 'SENT') EXECUTE FUNCTION refuse()`)
+	unwritten := f.deliverer(channel(nothing))
+	unwrittenCalls := f.toldBy(unwritten)
+	if _, err := unwritten.Step(f.ctx); err == nil {
+		t.Error("no error")
+	}
+	if n := len(*calls) + len(*slowCalls) + len(*unwrittenCalls); n != 0 {
+		t.Errorf("told: %v, %v, %v", *calls, *slowCalls, *unwrittenCalls)
+	}
+}
