@@ -23,23 +23,24 @@ const module = "github.com/miniserversystem/miniserver"
 // layers is the import rule: a package may import packages of lower layers, and
 // of its own layer only where peers says so.
 var layers = [][]string{
-	{"pkg/fault", "pkg/settings", "pkg/telemetry", "pkg/devserver", "pkg/devserver/issuer", "proto/*", "migrations"},
-	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth"},
+	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "pkg/devserver", "pkg/devserver/issuer", "pkg/devserver/browser", "proto/*", "migrations"},
+	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
 	{"pkg/lease", "pkg/idempotency"},
 	{"pkg/outbox"},
-	{"pkg/entitlement", "pkg/notification"},
-	{"pkg/jetstream", "pkg/webhook"},
+	{"pkg/account", "pkg/entitlement", "pkg/notification"},
+	{"pkg/jetstream", "pkg/live", "pkg/webhook"},
 	{"pkg/fn"},
-	{"pkg/testkit"},
+	{"pkg/testkit", "pkg/devserver/shop"},
 	{"functions/internal/*"},
 	{"functions/*"},
+	{"functions/gateway"},
 	{"functions"},
 	{"."},
 	{"infra/*"},
 }
 
 // domains know neither each other nor how they are reached.
-var domains = []string{"pkg/entitlement", "pkg/notification"}
+var domains = []string{"pkg/account", "pkg/entitlement", "pkg/notification"}
 
 // notForDomains are what a domain must not depend on, even through others.
 var notForDomains = []string{"net/http", "github.com/cloudevents", "github.com/nats-io", "github.com/danielgtaylor", "github.com/aws", "knative.dev"}
@@ -81,6 +82,11 @@ func local(importPath string) (string, bool) {
 }
 
 func layerOf(name string) int {
+	for i, names := range layers {
+		if slices.Contains(names, name) {
+			return i
+		}
+	}
 	for i, patterns := range layers {
 		for _, pattern := range patterns {
 			prefix, many := strings.CutSuffix(pattern, "/*")

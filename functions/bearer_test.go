@@ -54,7 +54,7 @@ func newSignedIssuer(t testing.TB) *signedIssuer {
 func (i *signedIssuer) claims(change map[string]any) map[string]any {
 	now := time.Now()
 	c := map[string]any{
-		"iss": i.url, "sub": "svc", "aud": []string{"miniserver"}, "azp": "client", "typ": "Bearer",
+		"iss": i.url, "sub": "svc", "aud": []string{"miniserver"}, "azp": "purchase-service", "typ": "Bearer",
 		"iat": now.Unix(), "exp": now.Add(time.Minute).Unix(), "jti": fmt.Sprint(now.UnixNano()),
 		"realm_access": map[string]any{"roles": []string{"entitlement-writer", "operator"}},
 	}
@@ -79,6 +79,15 @@ func sign(t testing.TB, algorithm jose.SignatureAlgorithm, key any, claims map[s
 func (i *signedIssuer) token(t testing.TB, change map[string]any) string {
 	t.Helper()
 	return sign(t, jose.RS256, jose.JSONWebKey{Key: i.key, KeyID: "k1"}, i.claims(change), nil)
+}
+
+// userID registers the owner of a token and returns their user id.
+func (s *system) userID(token string) string {
+	s.t.Helper()
+	a := s.call(http.MethodPost, "/v1/me", token, "")
+	wantStatus(s.t, a, http.StatusOK)
+	id, _ := a.json(s.t)["user_id"].(string)
+	return id
 }
 
 // player returns an access token of a player.
@@ -250,10 +259,12 @@ func TestWhoReadsWhat(t *testing.T) {
 	issuer := newSignedIssuer(t)
 	s := setup(t, "WAKES=false", "OIDC_ISSUER="+issuer.url)
 	s.writer, s.ops = issuer.token(t, nil), issuer.token(t, map[string]any{"realm_access": map[string]any{"roles": []string{"operator"}}})
-	wantStatus(t, s.grant("k1", "u_1", "item1"), http.StatusOK)
-	list, one, missing := "/v1/users/u_1/entitlements", "/v1/users/u_1/entitlements/item1", "/v1/users/u_1/entitlements/none"
-	owner, other := issuer.player(t, "u_1"), issuer.player(t, "u_2")
-	expired := issuer.token(t, map[string]any{"sub": "u_1", "exp": time.Now().Add(-time.Minute).Unix()})
+	owner, other := issuer.player(t, "s_1"), issuer.player(t, "s_2")
+	user := s.userID(owner)
+	wantStatus(t, s.grant("k1", user, "item1"), http.StatusOK)
+	list := "/v1/users/" + user + "/entitlements"
+	one, missing := list+"/item1", list+"/none"
+	expired := issuer.token(t, map[string]any{"sub": "s_1", "exp": time.Now().Add(-time.Minute).Unix()})
 	writer := issuer.token(t, map[string]any{"realm_access": map[string]any{"roles": []string{"entitlement-writer"}}})
 	for _, test := range []struct {
 		path                                            string
@@ -263,7 +274,7 @@ func TestWhoReadsWhat(t *testing.T) {
 		{one, 200, 404, 401, 200, 200, 401},
 		{missing, 404, 404, 401, 404, 404, 401},
 		{one + "/history", 403, 403, 401, 200, 403, 401},
-		{"/debug/notification/inbox/u_1", 403, 403, 401, 200, 403, 401},
+		{"/debug/notification/inbox/" + user, 403, 403, 401, 200, 403, 401},
 	} {
 		for _, caller := range []struct {
 			name, token string
@@ -282,7 +293,7 @@ func TestWhoReadsWhat(t *testing.T) {
 		t.Errorf("an oracle: %s, %s", there.body, not.body)
 	}
 	// Ids have one spelling: nothing near it is one's own.
-	for _, near := range []string{"U_1", "u_1%20", "u_1%2F", "%75_2"} {
+	for _, near := range []string{strings.ToUpper(user), user + "%20", user + "%2F", "s_1", user[:len(user)-1]} {
 		if a := s.call(http.MethodGet, "/v1/users/"+near+"/entitlements", owner, ""); a.status == http.StatusOK {
 			t.Errorf("%s was read", near)
 		}

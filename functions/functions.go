@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miniserversystem/miniserver/functions/account"
 	"github.com/miniserversystem/miniserver/functions/cleanup"
 	"github.com/miniserversystem/miniserver/functions/deliver"
 	"github.com/miniserversystem/miniserver/functions/entitlements"
@@ -19,6 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions/reconcile"
 	"github.com/miniserversystem/miniserver/functions/relay"
 	"github.com/miniserversystem/miniserver/functions/revoke"
+	"github.com/miniserversystem/miniserver/functions/stream"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
@@ -30,60 +32,75 @@ var All = []fn.Function{
 	{
 		Name: GatewayName, Summary: "who calls, and which function answers",
 		New: gateway.New, Public: true,
-		Timeout: 30 * time.Second, Concurrency: 200, MinScale: 1, MaxScale: 10,
+		Routes: []fn.Route{gateway.Overview, gateway.LinkIdentity},
+		Stores: []fn.Store{fn.Redis},
+		// As long as the live stream behind it.
+		Timeout: 5 * time.Minute, Concurrency: 200, MinScale: 1, MaxScale: 10,
+	},
+	{
+		Name: "account", Summary: "who a user is: identities at the issuer, our user id, roles",
+		New: account.New, Routes: []fn.Route{account.Register, account.Get},
+		Domains: []string{"account"}, Stores: []fn.Store{fn.Postgres},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "grant", Summary: "gives a user something",
 		New: grant.New, Routes: []fn.Route{grant.Route}, Events: []string{grant.Event},
-		Domain: "entitlement", Stores: []fn.Store{fn.Postgres},
+		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "revoke", Summary: "takes something away",
 		New: revoke.New, Routes: []fn.Route{revoke.Route}, Events: []string{revoke.Event},
-		Domain: "entitlement", Stores: []fn.Store{fn.Postgres},
+		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "entitlements", Summary: "reads what users own",
 		New: entitlements.New, Routes: []fn.Route{entitlements.List, entitlements.Get, entitlements.History},
-		Domain: "entitlement", Stores: []fn.Store{fn.Postgres},
+		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "relay", Summary: "carries committed events from the outbox to JetStream",
 		New: relay.New, Schedule: time.Second,
-		Domain: "entitlement", Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "notify", Summary: "makes notifications of events, once per event and recipient",
 		New: notify.New, Schedule: time.Second,
-		Domain: "notification", Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "deliver", Summary: "sends notifications to the client",
 		New: deliver.New, Schedule: time.Second,
-		Domain: "notification", Stores: []fn.Store{fn.Postgres},
+		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
 		New: reconcile.New, Schedule: time.Minute,
-		Stores:  []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"entitlement", "notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
 		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{
 		Name: "inbox", Summary: "reads notifications",
-		New: inbox.New, Routes: []fn.Route{inbox.Debug},
-		Domain: "notification", Stores: []fn.Store{fn.Postgres},
+		New: inbox.New, Routes: []fn.Route{inbox.List, inbox.Read, inbox.Debug},
+		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 4,
+	},
+	{
+		Name: "stream", Summary: "tells a user's notifications live (server-sent events)",
+		New: stream.New, Routes: []fn.Route{stream.Route},
+		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Timeout: 5 * time.Minute, Concurrency: 500, MaxScale: 10,
 	},
 	{
 		Name: "cleanup", Summary: "removes what is no longer kept, makes audit partitions ahead",
 		New: cleanup.New, Schedule: time.Minute,
-		Stores:  []fn.Store{fn.Postgres},
+		Domains: []string{"entitlement", "notification"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 60 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 }

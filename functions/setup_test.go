@@ -29,11 +29,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// system is everything in one process, on a database and a NATS of the test's own.
+// system is everything in one process, on a database, a Redis and a NATS of the
+// test's own.
 type system struct {
 	t       testing.TB
 	url     string // the gateway's
 	pool    *pgxpool.Pool
+	redis   *devserver.Redis
+	dir     string // Redis's
 	nats    *devserver.NATS
 	runtime *fn.Runtime
 	writer  string // access token of the purchase service
@@ -45,13 +48,25 @@ type system struct {
 // environment overrides its settings.
 func setup(t testing.TB, environment ...string) *system {
 	t.Helper()
-	s := &system{t: t, nats: testkit.NATS(t), log: &safeBuffer{}}
+	s := start(t, listen(t), append([]string{"OIDC_ISSUER=" + issuerURL(t)}, environment...)...)
+	s.writer = token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = token(t, issuer.OpsClientID, issuer.OpsClientSecret)
+	return s
+}
+
+// start starts a system on listener.
+func start(t testing.TB, listener net.Listener, environment ...string) *system {
+	t.Helper()
+	s := &system{t: t, nats: testkit.NATS(t), log: &safeBuffer{}, dir: t.TempDir()}
+	s.redis = testkit.StartRedis(t, s.dir)
 	database := testkit.Database(t)
 	s.pool = testkit.Connect(t, database)
 	private, public, err := auth.NewKeyPair()
 	must(t, err)
+	s.url = "http://" + listener.Addr().String()
 	values := map[string]string{
-		"DATABASE_URL": database, "NATS_URL": s.nats.URL(), "OIDC_ISSUER": issuerURL(t),
+		"DATABASE_URL": database, "NATS_URL": s.nats.URL(), "REDIS_URL": s.redis.URL(),
+		"GATEWAY_URL": s.url, "OIDC_CLIENT_SECRET": issuer.WebClientSecret,
 		"DEBUG_ENDPOINTS": "true", "IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
 		"LOG_LEVEL": "debug",
 	}
@@ -64,8 +79,8 @@ func setup(t testing.TB, environment ...string) *system {
 	s.runtime = fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
 	handler, err := functions.Together(s.runtime)
 	must(t, err)
-	server := httptest.NewServer(handler)
-	s.url = server.URL
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
+	server.Start()
 	t.Cleanup(func() {
 		server.Close()
 		s.runtime.Close()
@@ -73,8 +88,6 @@ func setup(t testing.TB, environment ...string) *system {
 			t.Logf("log:\n%s", s.log.tail(8000))
 		}
 	})
-	s.writer = token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	s.ops = token(t, issuer.OpsClientID, issuer.OpsClientSecret)
 	return s
 }
 
@@ -88,17 +101,7 @@ var theIssuer struct {
 func issuerURL(t testing.TB) string {
 	t.Helper()
 	theIssuer.once.Do(func() {
-		port, err := devserver.FreePort(0)
-		if err != nil {
-			theIssuer.err = err
-			return
-		}
-		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
-		if err != nil {
-			theIssuer.err = err
-			return
-		}
-		server, err := issuer.Start(context.Background(), listener, issuer.Options{})
+		server, err := issuer.Start(context.Background(), listen(t), issuer.Options{})
 		if err != nil {
 			theIssuer.err = err
 			return
@@ -109,10 +112,38 @@ func issuerURL(t testing.TB) string {
 	return theIssuer.url
 }
 
-// token returns an access token of a service client.
+// listen takes a free port on loopback.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	for tries := 5; ; tries-- { // somebody else may take the port in between
+		port, err := devserver.FreePort(0)
+		must(t, err)
+		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
+		if err == nil {
+			return listener
+		}
+		if tries == 0 {
+			t.Fatal(err)
+		}
+	}
+}
+
+// token returns an access token of a service client of the shared issuer.
 func token(t testing.TB, client, secret string) string {
 	t.Helper()
-	request, err := http.NewRequest(http.MethodPost, issuerURL(t)+"/token", strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
+	return tokenOf(t, issuerURL(t), client, secret)
+}
+
+func tokenOf(t testing.TB, issuerURL, client, secret string) string {
+	t.Helper()
+	var described struct {
+		Token string `json:"token_endpoint"`
+	}
+	discovery, err := http.Get(issuerURL + "/.well-known/openid-configuration")
+	must(t, err)
+	defer discovery.Body.Close()
+	must(t, json.NewDecoder(discovery.Body).Decode(&described))
+	request, err := http.NewRequest(http.MethodPost, described.Token, strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
 	must(t, err)
 	request.SetBasicAuth(client, secret)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")

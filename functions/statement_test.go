@@ -136,7 +136,8 @@ func TestGatewayDropsStatements(t *testing.T) {
 		wantProblem(t, s.call(http.MethodGet, path, "", "", headers...), http.StatusUnauthorized, "token_missing")
 	}
 	// Nor does it give its own statement away.
-	a := s.call(http.MethodGet, path, issuer.player(t, "u_1"), "")
+	a := s.call(http.MethodGet, "/v1/me", player, "")
+	wantStatus(t, a, http.StatusOK)
 	for name := range a.header {
 		if strings.HasPrefix(strings.ToLower(name), "miniserver") {
 			t.Errorf("the answer carries %s", name)
@@ -155,6 +156,9 @@ func TestInternalRoutes(t *testing.T) {
 	} {
 		for _, method := range []string{http.MethodPost, http.MethodGet} {
 			a := s.send(request{method: method, path: path, token: s.ops, header: http.Header{"Ce-Id": {"1"}}})
+			if path == "/" && method == http.MethodGet {
+				continue // the start page
+			}
 			if a.status < 300 || a.status >= 500 {
 				t.Errorf("%s %s: %d %s", method, path, a.status, a.body)
 			}
@@ -196,7 +200,7 @@ func TestKeyRotation(t *testing.T) {
 		for key, status := range map[string]int{oldKey: test.old, newKey: test.new} {
 			during.runtime = runtime
 			runtime.Settings.IdentitySigningKey = key
-			a := during.as(auth.Identity{Subject: "u_1"}, "entitlements", http.MethodGet, "/v1/users/u_1/entitlements", "")
+			a := during.as(auth.Identity{Subject: "s_1", UserID: "u_1"}, "entitlements", http.MethodGet, "/v1/users/u_1/entitlements", "")
 			if a.status != status {
 				t.Errorf("%s: %d, want %d", test.name, a.status, status)
 			}

@@ -80,7 +80,8 @@ func TestTickBodyIsNotBelieved(t *testing.T) {
 		if f.Schedule == 0 {
 			// Functions without ticks take none.
 			for _, path := range []string{"/tick", "/"} {
-				if a := s.direct(f.Name, http.MethodPost, path, ""); a.status != http.StatusNotFound {
+				// 405 is the gateway's start page.
+				if a := s.direct(f.Name, http.MethodPost, path, ""); a.status != http.StatusNotFound && a.status != http.StatusMethodNotAllowed {
 					t.Errorf("%s %s: %d", f.Name, path, a.status)
 				}
 			}

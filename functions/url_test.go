@@ -20,7 +20,6 @@ func TestUnknownURL(t *testing.T) {
 		status       int
 		code         string
 	}{
-		{"GET", "/", 404, "route_not_found"},
 		{"GET", "/nothing", 404, "route_not_found"},
 		{"POST", "/v1/entitlements", 404, "route_not_found"},
 		{"GET", "/v1/users/u_1", 404, "route_not_found"},

@@ -4,6 +4,7 @@ package deliver
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/notification"
@@ -12,7 +13,7 @@ import (
 
 // New registers the function.
 func New(e *fn.Env) error {
-	pool, err := e.Postgres(e.Function.Domain)
+	pool, err := e.Postgres("notification")
 	if err != nil {
 		return err
 	}
@@ -24,6 +25,13 @@ func New(e *fn.Env) error {
 	policy.MaxAttempts = cmp.Or(e.Settings.DeliveryMaxAttempts, policy.MaxAttempts)
 	policy.BackoffCap = cmp.Or(e.Settings.DeliveryBackoffCap, policy.BackoffCap)
 	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
+	if hub := e.Live(); hub != nil {
+		deliverer.Told = func(ctx context.Context, userIDs []string) {
+			for _, userID := range userIDs {
+				hub.Tell(ctx, userID)
+			}
+		}
+	}
 	e.Tick(deliverer.Step)
 	return nil
 }

@@ -15,11 +15,13 @@ import (
 var (
 	List = fn.Route{
 		ID: "list-entitlements", Method: http.MethodGet, Path: "/v1/users/{user_id}/entitlements",
+		Self: true, Anyone: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
 		Summary:     "List a user's entitlements",
 		Description: "By stock_keeping_unit. Players see their own, entitlement writers and operators anyone's; a user of whom nothing is known has an empty list.",
 	}
 	Get = fn.Route{
 		ID: "get-entitlement", Method: http.MethodGet, Path: "/v1/users/{user_id}/entitlements/{stock_keeping_unit}",
+		Self: true, Anyone: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
 		Summary:     "Read one entitlement",
 		Description: "The ETag is its version, for If-Match.",
 	}
@@ -38,7 +40,7 @@ type function struct {
 
 // New registers the function.
 func New(e *fn.Env) error {
-	pool, err := e.Postgres(e.Function.Domain)
+	pool, err := e.Postgres("entitlement")
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ type entitlementList struct {
 }
 
 func (f *function) list(ctx context.Context, in *listRequest) (*struct{ Body entitlementList }, error) {
-	if !auth.From(ctx).MayRead(in.UserID) {
+	if !List.MayReach(auth.From(ctx), in.UserID) {
 		return nil, entitlement.ErrNotFound
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
@@ -86,7 +88,7 @@ type item struct {
 }
 
 func (f *function) get(ctx context.Context, in *ItemPath) (*item, error) {
-	if !auth.From(ctx).MayRead(in.UserID) {
+	if !Get.MayReach(auth.From(ctx), in.UserID) {
 		return nil, entitlement.ErrNotFound
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)

@@ -20,24 +20,24 @@ var docsHTML string
 
 // registerDocs serves the description of the API, and a page made of it that
 // loads nothing from elsewhere.
-func registerDocs(mux *http.ServeMux) {
+func registerDocs(mux *http.ServeMux, limited func(http.HandlerFunc) http.HandlerFunc) {
 	page, err := renderDocs(openapi)
-	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /openapi.json", limited(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json;version=3.1")
-		w.Header().Set("Cache-Control", "public, max-age=300")
+		w.Header().Set("Cache-Control", pageMaxAge)
 		_, _ = w.Write(openapi) // the reader may be gone
-	})
-	mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) {
+	}))
+	mux.HandleFunc("GET /docs", limited(func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil {
 			problem.Write(w, err)
 			return
 		}
 		h := w.Header()
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Cache-Control", "public, max-age=300")
+		h.Set("Cache-Control", pageMaxAge)
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		_, _ = w.Write(page)
-	})
+	}))
 }
 
 // description is what the page shows of an OpenAPI document.
@@ -73,6 +73,7 @@ type schema struct {
 	Type        any
 	Description string
 	Items       *schema
+	AnyOf       []schema `json:"anyOf"`
 	Properties  map[string]schema
 	Required    []string
 	Enum        []any
@@ -86,6 +87,12 @@ func (s schema) Name() string {
 		return s.Anchor()
 	case s.Items != nil:
 		return "list of " + s.Items.Name()
+	case len(s.AnyOf) > 0:
+		names := make([]string, len(s.AnyOf))
+		for i, one := range s.AnyOf {
+			names[i] = one.Name()
+		}
+		return strings.Join(names, " or ")
 	case len(s.Enum) > 0:
 		names := make([]string, len(s.Enum))
 		for i, value := range s.Enum {
@@ -111,6 +118,9 @@ func (s schema) Name() string {
 func (s schema) Anchor() string {
 	if s.Items != nil {
 		return s.Items.Anchor()
+	}
+	if len(s.AnyOf) > 0 {
+		return s.AnyOf[0].Anchor()
 	}
 	return s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
 }

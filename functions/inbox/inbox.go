@@ -10,16 +10,70 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
 
-// Debug is a look into anybody's inbox. It exists with DEBUG_ENDPOINTS=true only.
-var Debug = fn.Route{
-	ID: "debug-inbox", Method: http.MethodGet, Path: "/debug/notification/inbox/{user_id}",
-	Summary:     "Look into a user's inbox",
-	Description: "Newest first, whatever their status. Only where DEBUG_ENDPOINTS is true; elsewhere it answers 404.",
-	Roles:       []string{auth.RoleOperator},
-	Debug:       true,
+// The routes: the caller's notifications, marking one read, and a look into
+// anybody's inbox, which exists with DEBUG_ENDPOINTS=true only.
+var (
+	List = fn.Route{
+		ID: "list-my-notifications", Method: http.MethodGet, Path: "/v1/me/notifications", Self: true,
+		Summary:     "List the caller's notifications",
+		Description: "Newest first, whatever their status.",
+	}
+	Read = fn.Route{
+		ID: "mark-notification-read", Method: http.MethodPost, Path: "/v1/me/notifications/{notification_id}/read", Self: true, Bodyless: true,
+		Summary:     "Mark a notification read",
+		Description: "Sets read_at the first time; may be sent any number of times.",
+	}
+	Debug = fn.Route{
+		ID: "debug-inbox", Method: http.MethodGet, Path: "/debug/notification/inbox/{user_id}",
+		Summary:     "Look into a user's inbox",
+		Description: "Newest first, whatever their status. Only where DEBUG_ENDPOINTS is true; elsewhere it answers 404.",
+		Roles:       []string{auth.RoleOperator},
+		Debug:       true,
+	}
+)
+
+type function struct {
+	env   *fn.Env
+	store *notification.Store
 }
 
-type request struct {
+// New registers the function.
+func New(e *fn.Env) error {
+	pool, err := e.Postgres("notification")
+	if err != nil {
+		return err
+	}
+	f := &function{e, notification.NewStore(pool)}
+	fn.Handle(e, List, f.list)
+	fn.Handle(e, Read, f.read)
+	fn.Handle(e, Debug, f.debug)
+	return nil
+}
+
+type notifications struct {
+	Notifications []notification.Notification `json:"notifications" nullable:"false"`
+	NextCursor    string                      `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+}
+
+func (f *function) list(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body notifications }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	list, next, err := f.store.Inbox(ctx, auth.From(ctx).UserID, in.Cursor, in.Limit)
+	return &struct{ Body notifications }{notifications{list, next}}, err
+}
+
+type readRequest struct {
+	NotificationID string `path:"notification_id" maxLength:"64" doc:"Which." example:"n_01h455vb4pex5vsknk084sn02q"`
+}
+
+func (f *function) read(ctx context.Context, in *readRequest) (*struct{ Body notification.Notification }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	read, err := f.store.MarkRead(ctx, auth.From(ctx).UserID, in.NotificationID)
+	return &struct{ Body notification.Notification }{read}, err
+}
+
+type debugRequest struct {
 	fn.UserPath
 	fn.Page
 }
@@ -30,21 +84,9 @@ type debugInbox struct {
 	NextCursor    string                      `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
 }
 
-// New registers the function.
-func New(e *fn.Env) error {
-	pool, err := e.Postgres(e.Function.Domain)
-	if err != nil {
-		return err
-	}
-	store := notification.NewStore(pool)
-	fn.Handle(e, Debug, func(ctx context.Context, in *request) (*struct{ Body debugInbox }, error) {
-		ctx, cancel := context.WithTimeout(ctx, e.Function.Timeout)
-		defer cancel()
-		list, next, err := store.Inbox(ctx, in.UserID, in.Cursor, in.Limit)
-		if err != nil {
-			return nil, err
-		}
-		return &struct{ Body debugInbox }{debugInbox{in.UserID, list, next}}, nil
-	})
-	return nil
+func (f *function) debug(ctx context.Context, in *debugRequest) (*struct{ Body debugInbox }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	list, next, err := f.store.Inbox(ctx, in.UserID, in.Cursor, in.Limit)
+	return &struct{ Body debugInbox }{debugInbox{in.UserID, list, next}}, err
 }

@@ -25,7 +25,7 @@ type function struct {
 
 // New registers the function.
 func New(e *fn.Env) error {
-	pool, err := e.Postgres(e.Function.Domain)
+	pool, err := e.Postgres("notification")
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 // New registers the function.
 func New(e *fn.Env) error {
-	pool, err := e.Postgres(e.Function.Domain)
+	pool, err := e.Postgres("entitlement")
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -102,7 +101,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		return err
 	}
 	served := make(chan error, 1)
-	go func() { served <- fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s, f.StopClaiming) }()
+	go func() { served <- fn.Serve(ctx, listener, l.front(s, f), s, f.StopClaiming) }()
 	if err := waitReady(ctx, f); err != nil {
 		return err
 	}
@@ -168,12 +167,14 @@ func (l *Local) startIssuer(ctx context.Context, gatewayURL string) error {
 	server, err := issuer.Start(context.WithoutCancel(ctx), listener, issuer.Options{
 		RedirectURIs:           []string{gatewayURL + "/login/callback"},
 		PostLogoutRedirectURIs: []string{gatewayURL + "/"},
+		BackChannelLogoutURI:   gatewayURL + "/logout/backchannel",
 		KeyDir:                 filepath.Join(l.Dir, "issuer"),
 	})
 	if err != nil {
 		return err
 	}
 	l.provide("OIDC_ISSUER", server.URL())
+	l.environment["OIDC_CLIENT_SECRET"] = issuer.WebClientSecret
 	l.stops = append(l.stops, server.Stop)
 	return nil
 }

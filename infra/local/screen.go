@@ -10,7 +10,8 @@ import (
 var screen = template.Must(template.New("screen").Parse(`
 MiniServerSystem is ready ({{.Took}}). Ctrl-C stops all of it.
 
-  API       {{.Gateway}}          docs at {{.Gateway}}/docs
+  Open      {{.Gateway}}          sign in as alice, bob, carol or olga (password = name), buy, watch
+  API       {{.Gateway}}/docs
   Issuer    {{.Issuer}}
   Postgres, Redis, NATS   see {{.Dir}}/env:  (set -a; . {{.Dir}}/env; psql "$DATABASE_URL")
 
@@ -21,6 +22,9 @@ Try it in another terminal:
   curl -s {{.Gateway}}/v1/entitlements/grants -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
     -H 'Idempotency-Key: p_456' -d '{"user_id":"u_123","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_456"}'
   curl -s {{.Gateway}}/v1/users/u_123/entitlements -H "Authorization: Bearer $TOKEN"
+
+  # a player's own view: POST /v1/me, GET /v1/me/overview and GET /v1/me/notifications/stream with their token,
+  # or with the cookie of a browser that signed in
 
   # an operator sees that the player was told, once
   OPS=$(curl -s -u ops:ops-secret -d grant_type=client_credentials {{.Issuer}}/token | sed 's/.*"access_token":"\([^"]*\)".*/\1/')

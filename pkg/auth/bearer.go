@@ -5,21 +5,18 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/memory"
 )
 
 const (
-	issuerTimeout = 5 * time.Second
-	// issuerRetry is how soon an issuer that failed is asked again; callers get a 503
-	// meanwhile, and do not queue for it.
-	issuerRetry = time.Second
 	// maxTokenBytes bounds what is parsed before anything is known of the caller.
 	maxTokenBytes = 8 << 10
 	// tokenRecheck bounds how long a checked token is believed without looking at
@@ -27,8 +24,8 @@ const (
 	tokenRecheck = 30 * time.Second
 )
 
-// algorithms that access tokens may be signed with; none and the symmetric ones
-// are not among them.
+// algorithms that tokens may be signed with; none and the symmetric ones are not
+// among them.
 var algorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA}
 
 // joseAlgorithms are the same, as jose names their type.
@@ -39,106 +36,112 @@ var joseAlgorithms = func() (same []jose.SignatureAlgorithm) {
 	return same
 }()
 
-// Bearer checks access tokens of one OpenID Connect issuer.
+// Bearer checks access tokens of one issuer.
 type Bearer struct {
-	issuer, audience string
-	client           *http.Client
-	known            *memory[Identity]
-
-	mutex   sync.Mutex
-	keys    *keySet
-	asked   time.Time // when the issuer last failed to answer
-	failure error     // and how
+	issuer   *Issuer
+	audience string
+	clients  []string
+	known    *memory.Memory[Access]
 }
 
-// NewBearer returns a checker. It asks the issuer for its keys when the first
-// token arrives, so the issuer may start later.
-func NewBearer(issuer, audience string) *Bearer {
-	return &Bearer{
-		issuer: issuer, audience: audience,
-		client: &http.Client{Timeout: issuerTimeout},
-		known:  newMemory[Identity](maxRemembered),
-	}
+// Access is what a checked access token says.
+type Access struct {
+	Identity
+	Expiry time.Time
+}
+
+// NewBearer returns a checker of tokens for audience, issued to one of clients;
+// no clients means any.
+func NewBearer(issuer *Issuer, audience string, clients []string) *Bearer {
+	return &Bearer{issuer: issuer, audience: audience, clients: clients, known: memory.New[Access](maxRemembered)}
 }
 
 // Identify returns who sent the request. Without a token that is ErrNoToken,
 // with one that is not good here ErrBadToken; an issuer that cannot be reached is
 // fault.Unavailable.
-func (b *Bearer) Identify(r *http.Request) (Identity, error) {
+func (b *Bearer) Identify(r *http.Request) (Access, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
-		return Identity{}, ErrNoToken
+		return Access{}, ErrNoToken
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxTokenBytes {
-		return Identity{}, ErrBadToken
+	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") {
+		return Access{}, ErrBadToken
+	}
+	return b.Check(r.Context(), token)
+}
+
+// Check returns what an access token says, or an error as Identify does.
+func (b *Bearer) Check(ctx context.Context, token string) (Access, error) {
+	if token == "" || len(token) > maxTokenBytes {
+		return Access{}, ErrBadToken
 	}
 	now := time.Now()
 	sum := sha256.Sum256([]byte(token))
-	if identity, ok := b.known.get(string(sum[:]), now); ok {
-		return identity, nil
+	if access, ok := b.known.Get(string(sum[:]), now); ok {
+		return access, nil
 	}
-	identity, expiry, err := b.verify(r.Context(), token)
+	access, err := b.verify(ctx, token)
 	if err != nil {
-		return Identity{}, err
+		return Access{}, err
 	}
-	b.known.put(string(sum[:]), identity, earlier(expiry, now.Add(tokenRecheck)))
-	return identity, nil
+	b.known.Put(string(sum[:]), access, earlier(access.Expiry, now.Add(tokenRecheck)))
+	return access, nil
 }
 
-func (b *Bearer) verify(ctx context.Context, raw string) (Identity, time.Time, error) {
-	keys, err := b.discover()
+func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
+	issuer, err := b.issuer.describe()
 	if err != nil {
-		return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", err)
+		return Access{}, err
 	}
-	// The verifier hides why its keys could not be had.
-	noted := &notedKeys{KeySet: keys}
-	token, err := oidc.NewVerifier(b.issuer, noted, &oidc.Config{ClientID: b.audience, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
-	if errors.Is(noted.err, errKeysAway) {
-		return Identity{}, time.Time{}, fault.Unreachable("The sign-in issuer", noted.err)
+	token, err := issuer.verify(ctx, b.issuer.url, b.audience, raw)
+	if fault.Of(err) == fault.Unavailable {
+		return Access{}, err
 	}
 	if err != nil {
-		return Identity{}, time.Time{}, &fault.Error{Kind: ErrBadToken.Kind, Code: ErrBadToken.Code, Detail: ErrBadToken.Detail, Cause: err}
+		return Access{}, badToken(err)
 	}
 	var claims struct {
 		Type        string `json:"typ"`
 		Client      string `json:"azp"`
+		ClientID    string `json:"client_id"` // RFC 9068's name of the same
+		AuthTime    int64  `json:"auth_time"`
 		RealmAccess struct {
 			Roles []string `json:"roles"`
 		} `json:"realm_access"`
 	}
-	// An ID token tells who signed in, a refresh token is the issuer's own, a logout
-	// token ends sessions: none of them is a permission to call an API. Issuers
-	// other than Keycloak leave typ out.
-	if err := token.Claims(&claims); err != nil || token.Subject == "" || claims.Type != "" && claims.Type != "Bearer" {
-		return Identity{}, time.Time{}, ErrBadToken
+	if err := token.Claims(&claims); err != nil {
+		return Access{}, badToken(err)
 	}
-	return Identity{Subject: token.Subject, Client: claims.Client, Roles: claims.RealmAccess.Roles}, token.Expiry, nil
+	client := claims.Client
+	if client == "" {
+		client = claims.ClientID
+	}
+	switch {
+	case token.Subject == "":
+		return Access{}, badToken(errors.New("no subject"))
+	case claims.Type != "" && claims.Type != "Bearer":
+		// An ID token tells who signed in, a refresh token is the issuer's own, a logout
+		// token ends sessions: none of them is a permission to call an API. Issuers
+		// other than Keycloak leave typ out.
+		return Access{}, badToken(errors.New("not an access token, but of type " + claims.Type))
+	case len(b.clients) > 0 && !slices.Contains(b.clients, client):
+		return Access{}, badToken(errors.New("issued to a client that is not in OIDC_CLIENTS"))
+	}
+	identity := Identity{Issuer: token.Issuer, Subject: token.Subject, Client: client, Roles: rolesOf(claims.RealmAccess.Roles)}
+	if claims.AuthTime > 0 {
+		identity.AuthTime = time.Unix(claims.AuthTime, 0)
+	}
+	return Access{Identity: identity, Expiry: token.Expiry}, nil
 }
 
-// discover asks the issuer for its configuration: once, when it answers.
-func (b *Bearer) discover() (oidc.KeySet, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if b.keys != nil {
-		return b.keys, nil
-	}
-	if time.Since(b.asked) < issuerRetry {
-		return nil, b.failure
-	}
-	var configuration struct {
-		Keys string `json:"jwks_uri"`
-	}
-	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), b.client), b.issuer)
-	if err == nil {
-		err = provider.Claims(&configuration)
-	}
-	if err != nil {
-		b.asked, b.failure = time.Now(), err
-		return nil, err
-	}
-	b.keys = &keySet{url: configuration.Keys, client: b.client}
-	return b.keys, nil
+// verify checks the signature, issuer, audience and expiry of a token. Keys that
+// cannot be had are fault.Unavailable.
+func (d *description) verify(ctx context.Context, issuer, audience, raw string) (*oidc.IDToken, error) {
+	// The verifier hides why its keys could not be had.
+	noted := &notedKeys{KeySet: d.keys}
+	token, err := oidc.NewVerifier(issuer, noted, &oidc.Config{ClientID: audience, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
+	return token, noted.explain(err)
 }
 
 // notedKeys remembers the error of the one verification that it is made for.
@@ -150,6 +153,17 @@ type notedKeys struct {
 func (n *notedKeys) VerifySignature(ctx context.Context, raw string) (payload []byte, err error) {
 	payload, n.err = n.KeySet.VerifySignature(ctx, raw)
 	return payload, n.err
+}
+
+func (n *notedKeys) explain(err error) error {
+	if errors.Is(n.err, errKeysAway) {
+		return away(n.err)
+	}
+	return err
+}
+
+func badToken(cause error) error {
+	return &fault.Error{Kind: ErrBadToken.Kind, Code: ErrBadToken.Code, Detail: ErrBadToken.Detail, Cause: cause}
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -68,7 +68,7 @@ func (a *away) request(t testing.TB, subject string) *http.Request {
 func TestIssuerAway(t *testing.T) {
 	t.Parallel()
 	issuer := newIssuer(t)
-	bearer := auth.NewBearer(issuer.URL, "miniserver")
+	bearer := auth.NewBearer(auth.NewIssuer(issuer.URL), "miniserver", nil)
 	want := func(subject string, kind fault.Kind) {
 		t.Helper()
 		identity, err := bearer.Identify(issuer.request(t, subject))
@@ -103,7 +103,7 @@ func TestIssuerAway(t *testing.T) {
 // none.
 func TestNoTokenAsksNobody(t *testing.T) {
 	t.Parallel()
-	bearer := auth.NewBearer("http://127.0.0.1:1", "miniserver")
+	bearer := auth.NewBearer(auth.NewIssuer("http://127.0.0.1:1"), "miniserver", nil)
 	for authorization, want := range map[string]error{"": auth.ErrNoToken, "Basic YTpi": auth.ErrBadToken, "Bearer": auth.ErrBadToken, "Bearer ": auth.ErrBadToken} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		if authorization != "" {
@@ -111,27 +111,6 @@ func TestNoTokenAsksNobody(t *testing.T) {
 		}
 		if _, err := bearer.Identify(r); err != want {
 			t.Errorf("%q: %v", authorization, err)
-		}
-	}
-}
-
-func TestMayRead(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		identity auth.Identity
-		user     string
-		may      bool
-	}{
-		{auth.Identity{Subject: "u_1"}, "u_1", true},
-		{auth.Identity{Subject: "u_1"}, "u_2", false},
-		{auth.Identity{Subject: "u_1"}, "U_1", false},
-		{auth.Identity{Subject: "u_1", Roles: []string{auth.RolePlayer}}, "u_2", false},
-		{auth.Identity{Subject: "s", Roles: []string{auth.RoleEntitlementWriter}}, "u_2", true},
-		{auth.Identity{Subject: "s", Roles: []string{auth.RoleOperator}}, "u_2", true},
-		{auth.Identity{}, "u_1", false},
-	} {
-		if got := test.identity.MayRead(test.user); got != test.may {
-			t.Errorf("%+v reads %q: %v", test.identity, test.user, got)
 		}
 	}
 }

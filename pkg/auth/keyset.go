@@ -37,7 +37,7 @@ type keySet struct {
 	mutex   sync.Mutex
 	keys    jose.JSONWebKeySet
 	fetched time.Time // when keys were last had
-	asked   time.Time // when they were last asked for
+	asked   time.Time // when a token last made us ask for them again
 	failure error     // of that time
 	// fetching is closed when the fetch under way ends; nil when there is none.
 	fetching chan struct{}
@@ -98,7 +98,12 @@ func (s *keySet) ask() <-chan struct{} {
 		return s.fetching
 	}
 	done := make(chan struct{})
-	s.fetching, s.asked = done, time.Now()
+	s.fetching = done
+	if !s.fetched.IsZero() {
+		// The first time is not for an unknown key: keys that are rotated just after it
+		// are asked for at once.
+		s.asked = time.Now()
+	}
 	go func() {
 		// No caller's patience decides for all that wait for the same keys; the client
 		// has a timeout.

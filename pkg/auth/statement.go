@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/miniserversystem/miniserver/pkg/memory"
 )
 
 // StatementHeader carries the gateway's statement to a function. The gateway
@@ -29,14 +31,16 @@ const (
 // claims of a statement.
 type claims struct {
 	jwt.Claims
-	Client string   `json:"client,omitempty"`
-	Roles  []string `json:"roles,omitempty"`
+	IdentityIssuer string   `json:"identity_issuer,omitempty"`
+	UserID         string   `json:"user_id,omitempty"`
+	Client         string   `json:"client,omitempty"`
+	Roles          []string `json:"roles,omitempty"`
 }
 
 // Signer makes statements. It is safe for concurrent use.
 type Signer struct {
 	signer jose.Signer
-	reused *memory[string]
+	reused *memory.Memory[string]
 }
 
 // NewSigner takes an Ed25519 private key as a JWK with a kid.
@@ -49,7 +53,7 @@ func NewSigner(privateJWK string) (*Signer, error) {
 	if err != nil {
 		return nil, errors.New("IDENTITY_SIGNING_KEY is not an Ed25519 key; make identity-key prints one")
 	}
-	return &Signer{signer: signer, reused: newMemory[string](maxRemembered)}, nil
+	return &Signer{signer: signer, reused: memory.New[string](maxRemembered)}, nil
 }
 
 // Sign states to function that i calls.
@@ -60,7 +64,7 @@ func (s *Signer) Sign(function string, i Identity) (string, error) {
 		return "", fmt.Errorf("sign statement: %w", err)
 	}
 	who, now := string(key), time.Now()
-	if statement, ok := s.reused.get(who, now); ok {
+	if statement, ok := s.reused.Get(who, now); ok {
 		return statement, nil
 	}
 	statement, err := jwt.Signed(s.signer).Claims(claims{
@@ -69,12 +73,12 @@ func (s *Signer) Sign(function string, i Identity) (string, error) {
 			// No time of issue: a function whose clock is a little behind would refuse it.
 			Expiry: jwt.NewNumericDate(now.Add(StatementLifetime)),
 		},
-		Client: i.Client, Roles: i.Roles,
+		IdentityIssuer: i.Issuer, UserID: i.UserID, Client: i.Client, Roles: i.Roles,
 	}).Serialize()
 	if err != nil {
 		return "", fmt.Errorf("sign statement: %w", err)
 	}
-	s.reused.put(who, statement, now.Add(statementReuse))
+	s.reused.Put(who, statement, now.Add(statementReuse))
 	return statement, nil
 }
 
@@ -82,7 +86,7 @@ func (s *Signer) Sign(function string, i Identity) (string, error) {
 type Verifier struct {
 	function string
 	keys     jose.JSONWebKeySet
-	known    *memory[Identity]
+	known    *memory.Memory[Identity]
 }
 
 // NewVerifier takes the gateway's public keys as a JWK Set; several, while keys
@@ -97,13 +101,13 @@ func NewVerifier(function, publicJWKS string) (*Verifier, error) {
 			return nil, errors.New("IDENTITY_VERIFY_KEYS may hold public Ed25519 keys with a kid only; make identity-key prints one")
 		}
 	}
-	return &Verifier{function: function, keys: keys, known: newMemory[Identity](maxRemembered)}, nil
+	return &Verifier{function: function, keys: keys, known: memory.New[Identity](maxRemembered)}, nil
 }
 
 // Verify returns who calls, or ErrStatement.
 func (v *Verifier) Verify(statement string) (Identity, error) {
 	now := time.Now()
-	if identity, ok := v.known.get(statement, now); ok {
+	if identity, ok := v.known.Get(statement, now); ok {
 		return identity, nil
 	}
 	token, err := jwt.ParseSigned(statement, []jose.SignatureAlgorithm{jose.EdDSA})
@@ -118,7 +122,7 @@ func (v *Verifier) Verify(statement string) (Identity, error) {
 	if err := c.ValidateWithLeeway(expected, 0); err != nil || c.Expiry == nil || c.Subject == "" {
 		return Identity{}, ErrStatement
 	}
-	identity := Identity{Subject: c.Subject, Client: c.Client, Roles: c.Roles}
-	v.known.put(statement, identity, c.Expiry.Time())
+	identity := Identity{Issuer: c.IdentityIssuer, Subject: c.Subject, UserID: c.UserID, Client: c.Client, Roles: c.Roles}
+	v.known.Put(statement, identity, c.Expiry.Time())
 	return identity, nil
 }

@@ -114,7 +114,7 @@ func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O
 func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(c)
-		identity, err := e.Authorize(r, route)
+		identity, err := e.Authorize(w, r, route)
 		for name, values := range r.URL.Query() {
 			if err == nil && len(values) > 1 {
 				err = fault.New(fault.Invalid, "request_invalid", "The query parameter %q stands there more than once.", name)
@@ -131,13 +131,18 @@ func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// Authorize returns who calls, from the gateway's signed statement, when they may
-// use route.
-func (e *Env) Authorize(r *http.Request, route Route) (auth.Identity, error) {
+// Statement returns whom a statement of the gateway is about, or
+// auth.ErrStatement.
+func (e *Env) Statement(text string) (auth.Identity, error) {
 	if e.verifier == nil {
 		return auth.Identity{}, auth.ErrStatement
 	}
-	identity, err := e.verifier.Verify(r.Header.Get(auth.StatementHeader))
+	return e.verifier.Verify(text)
+}
+
+// byStatement is the Authorize of all functions but the gateway.
+func (e *Env) byStatement(_ http.ResponseWriter, r *http.Request, route Route) (auth.Identity, error) {
+	identity, err := e.Statement(r.Header.Get(auth.StatementHeader))
 	if err == nil {
 		err = route.Admit(identity)
 	}

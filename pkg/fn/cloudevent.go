@@ -132,7 +132,7 @@ func oneLine(err error) string {
 func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event, T) (*Stored, error)) {
 	schema := huma.SchemaFromType(e.api.OpenAPI().Components.Schemas, reflect.TypeFor[T]())
 	e.Mux.HandleFunc(EventsRoute.Pattern(), func(w http.ResponseWriter, r *http.Request) {
-		identity, err := e.Authorize(r, EventsRoute)
+		identity, err := e.Authorize(w, r, EventsRoute)
 		if err != nil {
 			problem.Write(w, e.problem(r.Context(), err))
 			return

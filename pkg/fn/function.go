@@ -37,8 +37,8 @@ type Function struct {
 	// Schedule is how often the function is ticked; 0 for one that has no ticks.
 	Schedule time.Duration
 	Stores   []Store
-	// Domain is the database schema that the function works on, if any.
-	Domain string
+	// Domains are the database schemas that the function works on.
+	Domains []string
 	// Timeout bounds one request, Concurrency the requests of one instance at once.
 	Timeout     time.Duration
 	Concurrency int
@@ -62,8 +62,25 @@ type Route struct {
 	Description string
 	// Roles of which the caller must have one; none: any caller who is known.
 	Roles []string
+	// Self routes are about what belongs to the caller, so the gateway finds out
+	// their user id. Callers with one of the roles Anyone reach everybody's.
+	Self   bool
+	Anyone []string
+	// Bodyless routes take no body, whatever their method.
+	Bodyless bool
+	// Stream routes answer for as long as the function's timeout, bit by bit.
+	Stream bool
+	// Quota bounds how often one caller may use the route, where that is costly,
+	// below what all their requests together may be.
+	Quota Quota
 	// Debug routes exist only where DEBUG_ENDPOINTS is true.
 	Debug bool
+}
+
+// Quota is a rate for each caller; the zero Quota is none.
+type Quota struct {
+	PerMinute int
+	Burst     int
 }
 
 // Pattern is the route in ServeMux syntax.
@@ -77,6 +94,14 @@ func (r Route) Admit(caller auth.Identity) error {
 	return nil
 }
 
+// NeedsUser reports whether the gateway must find out the caller's user id.
+func (r Route) NeedsUser(caller auth.Identity) bool { return r.Self && !caller.Has(r.Anyone...) }
+
+// MayReach reports whether the caller may see what belongs to userID.
+func (r Route) MayReach(caller auth.Identity, userID string) bool {
+	return caller.UserID != "" && caller.UserID == userID || caller.Has(r.Anyone...)
+}
+
 func (r Route) hasBody() bool {
-	return r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
+	return !r.Bodyless && (r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch)
 }

@@ -35,6 +35,7 @@ func (rt *Runtime) build(f Function) (*Env, error) {
 		}
 		env.verifier = verifier
 	}
+	env.Authorize = env.byStatement
 	env.registerHealth()
 	if err := f.New(env); err != nil {
 		return nil, fmt.Errorf("function %s: %w", f.Name, err)

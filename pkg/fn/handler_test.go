@@ -31,7 +31,7 @@ func TestPanicIsHidden(t *testing.T) {
 func TestMissingSettings(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fn.Function{
-		"DATABASE_URL":         {Name: "f", Domain: "entitlement", Stores: []fn.Store{fn.Postgres}},
+		"DATABASE_URL":         {Name: "f", Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres}},
 		"NATS_URL":             {Name: "f", Stores: []fn.Store{fn.NATS}},
 		"REDIS_URL":            {Name: "f", Stores: []fn.Store{fn.Redis}},
 		"OIDC_ISSUER":          {Name: "f", Public: true},

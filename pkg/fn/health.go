@@ -48,40 +48,51 @@ func (rt *Runtime) Ready(ctx context.Context, f Function) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for _, store := range f.Stores {
-		key := string(store) + "/" + f.Domain
-		rt.mutex.Lock()
-		ready := rt.ready[key]
-		rt.mutex.Unlock()
-		if ready {
-			continue
+		parts := []string{""}
+		if store == Postgres {
+			parts = f.Domains // each may have a database of its own
 		}
-		if err := rt.ping(ctx, store, f.Domain); err != nil {
-			return fault.Unreachable(string(store), err)
+		for _, part := range parts {
+			if err := rt.once(ctx, store, part); err != nil {
+				return fault.Unreachable(string(store), err)
+			}
 		}
-		rt.mutex.Lock()
-		rt.ready[key] = true
-		rt.mutex.Unlock()
 	}
+	return nil
+}
+
+// once returns nil when the store has answered before, or does now.
+func (rt *Runtime) once(ctx context.Context, store Store, domain string) error {
+	key := string(store) + "/" + domain
+	rt.mutex.Lock()
+	ready := rt.ready[key]
+	rt.mutex.Unlock()
+	if ready {
+		return nil
+	}
+	if err := rt.ping(ctx, store, domain); err != nil {
+		return err
+	}
+	rt.mutex.Lock()
+	rt.ready[key] = true
+	rt.mutex.Unlock()
 	return nil
 }
 
 func (rt *Runtime) ping(ctx context.Context, store Store, domain string) error {
 	switch store {
 	case Postgres:
-		domains := []string{domain}
-		if domain == "" {
-			domains = []string{"entitlement", "notification"}
+		pool, err := rt.Postgres(domain)
+		if err != nil {
+			return err
 		}
-		for _, domain := range domains {
-			pool, err := rt.Postgres(domain)
-			if err != nil {
-				return err
-			}
-			if err := pool.Ping(ctx); err != nil {
-				return err
-			}
+		return pool.Ping(ctx)
+	case Redis:
+		client, err := rt.Redis()
+		if err != nil {
+			return err
 		}
-		return nil
+		return client.Ping(ctx).Err()
 	case NATS:
 		return rt.NATS().Ready(ctx)
 	}

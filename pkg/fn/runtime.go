@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/live"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
@@ -39,6 +42,8 @@ type Runtime struct {
 	mutex  sync.Mutex
 	pools  map[string]*pgxpool.Pool // by URL
 	nats   *jetstream.Client
+	redis  redis.UniversalClient
+	live   *live.Hub
 	wakers map[string]*waker
 	ready  map[string]bool // stores that answered once
 }
@@ -69,8 +74,7 @@ func (rt *Runtime) Missing(f Function) error {
 			missing = append(missing, text)
 		}
 	}
-	need(slices.Contains(f.Stores, Postgres) && f.Domain != "" && s.Database(f.Domain) == "", "DATABASE_URL (postgres://…)")
-	need(slices.Contains(f.Stores, Postgres) && f.Domain == "" && s.DatabaseURL == "" && (s.EntitlementDatabaseURL == "" || s.NotificationDatabaseURL == ""), "DATABASE_URL (postgres://…)")
+	need(slices.ContainsFunc(f.Domains, func(domain string) bool { return s.Database(domain) == "" }), "DATABASE_URL (postgres://…)")
 	need(slices.Contains(f.Stores, NATS) && s.NATSURL == "", "NATS_URL (nats://…)")
 	need(slices.Contains(f.Stores, Redis) && s.RedisURL == "", "REDIS_URL (redis://…)")
 	need(f.Public && s.OIDCIssuer == "", "OIDC_ISSUER (the issuer of access tokens)")
@@ -94,6 +98,9 @@ type Env struct {
 	Mux      *http.ServeMux
 	api      *api
 	verifier *auth.Verifier
+	// Authorize returns who calls, when they may use route; it may set headers of the
+	// answer. Functions believe the gateway's statement; the gateway has its own way.
+	Authorize func(w http.ResponseWriter, r *http.Request, route Route) (auth.Identity, error)
 }
 
 // Serves reports whether a route exists here: debug routes do where they are
@@ -131,6 +138,49 @@ func (rt *Runtime) NATS() *jetstream.Client {
 	return rt.nats
 }
 
+// Live returns the process's hub of live messages, nil where there is no NATS. It
+// connects on first use.
+func (rt *Runtime) Live() *live.Hub {
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if rt.live == nil && rt.Settings.NATSURL != "" {
+		rt.live = live.New(rt.Settings.NATSURL, rt.worker)
+	}
+	return rt.live
+}
+
+// Limits of a Redis call. A Redis that hangs must not hold up requests that can be
+// answered without it.
+const (
+	redisDialTimeout = time.Second
+	redisCallTimeout = time.Second
+)
+
+// Redis returns the process's Redis client. It connects on first use, and never
+// sends a command twice by itself: scripts are not harmless when run twice.
+func (rt *Runtime) Redis() (redis.UniversalClient, error) {
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if rt.redis != nil {
+		return rt.redis, nil
+	}
+	options, err := redis.ParseURL(rt.Settings.RedisURL)
+	if err != nil {
+		// Its text would hold the password.
+		return nil, errors.New("REDIS_URL is not a redis:// or rediss:// URL")
+	}
+	options.MaxRetries, options.DialerRetries = -1, 1
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = redisDialTimeout, redisCallTimeout, redisCallTimeout
+	options.PoolTimeout = redisCallTimeout
+	options.ContextTimeoutEnabled = true
+	logging.Disable() // it would print each failed dial; errors reach the caller
+	rt.redis = redis.NewClient(options)
+	return rt.redis, nil
+}
+
+// Ending is closed when the process begins to shut down.
+func (rt *Runtime) Ending() <-chan struct{} { return rt.life.Done() }
+
 // Worker names this process in locked_by.
 func (rt *Runtime) Worker() string { return rt.worker }
 
@@ -164,6 +214,12 @@ func (rt *Runtime) Close() {
 	defer rt.mutex.Unlock()
 	if rt.nats != nil {
 		rt.nats.Close()
+	}
+	if rt.live != nil {
+		rt.live.Close()
+	}
+	if rt.redis != nil {
+		_ = rt.redis.Close() // nothing of ours is buffered in it
 	}
 	for _, pool := range rt.pools {
 		pool.Close()

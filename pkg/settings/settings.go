@@ -6,7 +6,9 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ type Settings struct {
 
 	DatabaseURL             string `env:"DATABASE_URL" doc:"Postgres 15 or later, as a URL."`
 	EntitlementDatabaseURL  string `env:"ENTITLEMENT_DATABASE_URL" doc:"Database of the entitlement schema; falls back to DATABASE_URL."`
+	AccountDatabaseURL      string `env:"ACCOUNT_DATABASE_URL" doc:"Database of the account schema; falls back to DATABASE_URL."`
 	NotificationDatabaseURL string `env:"NOTIFICATION_DATABASE_URL" doc:"Database of the notification schema; falls back to DATABASE_URL."`
 	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where infra/migrate connects to, when the other URLs lead to a transaction pooler."`
 	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" doc:"Connections a process opens to each database at most."`
@@ -31,6 +34,21 @@ type Settings struct {
 	PublicURL            string        `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
 	OIDCIssuer           string        `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
 	OIDCAudience         string        `env:"OIDC_AUDIENCE" envDefault:"miniserver" doc:"Audience that an access token must name."`
+	OIDCClients          []string      `env:"OIDC_CLIENTS" envDefault:"miniserver-web,purchase-service,ops" doc:"Clients whose access tokens are accepted (azp), separated by commas; add that of each app."`
+	OIDCClientID         string        `env:"OIDC_CLIENT_ID" envDefault:"miniserver-web" doc:"The client under which the gateway signs people in."`
+	OIDCClientSecret     string        `env:"OIDC_CLIENT_SECRET" secret:"true" doc:"Its secret; empty for a public client."`
+	OIDCScopes           []string      `env:"OIDC_SCOPES" envDefault:"openid,profile" doc:"Scopes to ask for, separated by commas. Issuers other than Keycloak may want offline_access before they give refresh tokens."`
+	SessionIdle          time.Duration `env:"SESSION_IDLE" envDefault:"12h" doc:"How long a browser session lives without a request."`
+	SessionLifetime      time.Duration `env:"SESSION_LIFETIME" envDefault:"168h" doc:"How long a browser session lives at most."`
+	LimitPlayerRate      int           `env:"LIMIT_PLAYER_RATE" envDefault:"300" doc:"Requests a second that a player may send."`
+	LimitPlayerBurst     int           `env:"LIMIT_PLAYER_BURST" envDefault:"1000" doc:"Requests that a player may send at once."`
+	LimitServiceRate     int           `env:"LIMIT_SERVICE_RATE" envDefault:"5000" doc:"Requests a second that a caller with a role above player may send."`
+	LimitServiceBurst    int           `env:"LIMIT_SERVICE_BURST" envDefault:"5000" doc:"Requests that they may send at once."`
+	LimitAnonymousRate   int           `env:"LIMIT_ANONYMOUS_RATE" envDefault:"100" doc:"Requests a second that an address may send without a valid token or session."`
+	LimitAnonymousBurst  int           `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" doc:"Requests that an address may send so at once."`
+	TrustedProxies       []string      `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
+	OverviewTimeout      time.Duration `env:"OVERVIEW_TIMEOUT" envDefault:"2s" doc:"How long the parts of /v1/me/overview may take, all together."`
+	StreamLifetime       time.Duration `env:"STREAM_LIFETIME" envDefault:"4m" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
 	FunctionURL          string        `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
 	IdentitySigningKey   string        `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
 	IdentityVerifyKeys   string        `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
@@ -103,6 +121,14 @@ func (s Settings) check() error {
 	want(s.TickPoll >= time.Millisecond, "TICK_POLL must be at least 1ms, is %s", s.TickPoll)
 	want(s.TickLinger >= 0 && s.TickLinger <= s.TickBudget, "TICK_LINGER must be 0s to TICK_BUDGET, is %s of %s", s.TickLinger, s.TickBudget)
 	want(s.ReconcileAfter > 0, "RECONCILE_AFTER must be above 0s, is %s", s.ReconcileAfter)
+	want(s.SessionIdle >= time.Minute && s.SessionIdle <= s.SessionLifetime, "SESSION_IDLE must be 1m to SESSION_LIFETIME, is %s of %s", s.SessionIdle, s.SessionLifetime)
+	want(s.LimitPlayerRate >= 1 && s.LimitPlayerBurst >= 1, "LIMIT_PLAYER_RATE and _BURST must be at least 1, are %d and %d", s.LimitPlayerRate, s.LimitPlayerBurst)
+	want(s.LimitServiceRate >= 1 && s.LimitServiceBurst >= 1, "LIMIT_SERVICE_RATE and _BURST must be at least 1, are %d and %d", s.LimitServiceRate, s.LimitServiceBurst)
+	want(s.LimitAnonymousRate >= 1 && s.LimitAnonymousBurst >= 1, "LIMIT_ANONYMOUS_RATE and _BURST must be at least 1, are %d and %d", s.LimitAnonymousRate, s.LimitAnonymousBurst)
+	want(s.OverviewTimeout > 0 && s.OverviewTimeout <= 30*time.Second, "OVERVIEW_TIMEOUT must be above 0s and at most 30s, is %s", s.OverviewTimeout)
+	want(s.StreamLifetime >= time.Second && s.StreamLifetime < 5*time.Minute, "STREAM_LIFETIME must be 1s to less than 5m, is %s", s.StreamLifetime)
+	want(slices.Contains(s.OIDCScopes, "openid"), "OIDC_SCOPES must have openid")
+	want(isOrigin(s.PublicURL), "GATEWAY_URL must be http:// or https:// and a host, nothing after it, is %q", s.PublicURL)
 	want(s.AuditRetentionMonths >= 1, "AUDIT_RETENTION_MONTHS must be at least 1, is %d", s.AuditRetentionMonths)
 	if len(bad) > 0 {
 		return errors.New("settings: " + strings.Join(bad, "; "))
@@ -110,9 +136,16 @@ func (s Settings) check() error {
 	return nil
 }
 
+// isOrigin reports whether address is a scheme and a host only.
+func isOrigin(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
+}
+
 // Database returns the URL of a domain's database.
 func (s Settings) Database(domain string) string {
 	own := map[string]string{
+		"account":      s.AccountDatabaseURL,
 		"entitlement":  s.EntitlementDatabaseURL,
 		"notification": s.NotificationDatabaseURL,
 	}[domain]

@@ -29,7 +29,7 @@ type request struct {
 
 // Register makes e answer to route, and to its purchase events, by apply.
 func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
-	pool, err := e.Postgres(e.Function.Domain)
+	pool, err := e.Postgres("entitlement")
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,106 @@
+// Package account is the function that knows who a user is: which identities at
+// the issuer belong to which internal user id.
+package account
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/miniserversystem/miniserver/pkg/account"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// The routes: register the caller, and read what is known of them.
+var (
+	Register = fn.Route{
+		ID: "register-me", Method: http.MethodPost, Path: "/v1/me", Bodyless: true,
+		Summary:     "Register the caller",
+		Description: "Makes the caller's account when it is met for the first time and copies the token's roles; may be sent any number of times. A sign-in in the browser does the same.",
+	}
+	Get = fn.Route{
+		ID: "get-me", Method: http.MethodGet, Path: "/v1/me", Self: true,
+		Summary:     "Read the caller's account",
+		Description: "The user_id is what entitlements, notifications and everything else belong to. Roles are those of this request's token or session.",
+	}
+)
+
+// LinkPath takes a second identity for the caller's account. The gateway calls it
+// with two statements, that of the caller and that of the identity to link; it is
+// not reachable from outside.
+const LinkPath = "/identities"
+
+// Second is the body of LinkPath.
+type Second struct {
+	Statement string `json:"statement"`
+}
+
+type function struct {
+	env   *fn.Env
+	store *account.Store
+}
+
+type me struct{ Body account.Account }
+
+// New registers the function.
+func New(e *fn.Env) error {
+	pool, err := e.Postgres("account")
+	if err != nil {
+		return err
+	}
+	f := &function{e, account.NewStore(pool)}
+	fn.Handle(e, Register, f.register)
+	fn.Handle(e, Get, f.get)
+	e.Mux.HandleFunc("POST "+LinkPath, f.link)
+	return nil
+}
+
+func (f *function) register(ctx context.Context, _ *struct{}) (*me, error) {
+	caller := auth.From(ctx)
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	registered, err := f.store.Register(ctx, caller.Issuer, caller.Subject, caller.Roles)
+	return &me{registered}, err
+}
+
+func (f *function) get(ctx context.Context, _ *struct{}) (*me, error) {
+	caller := auth.From(ctx)
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	known, err := f.store.Get(ctx, caller.Issuer, caller.Subject)
+	// For this request the token decides; what is stored is that of the last sign-in.
+	known.Roles = caller.Roles
+	return &me{known}, err
+}
+
+func (f *function) link(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), f.env.Function.Timeout)
+	defer cancel()
+	linked, err := func() (account.Account, error) {
+		caller, err := f.env.Statement(r.Header.Get(auth.StatementHeader))
+		if err != nil {
+			return account.Account{}, err
+		}
+		body, err := fn.BufferBody(w, r)
+		if err != nil {
+			return account.Account{}, err
+		}
+		var second Second
+		if err := fn.DecodeJSON(body, &second); err != nil {
+			return account.Account{}, err
+		}
+		other, err := f.env.Statement(second.Statement)
+		if err != nil {
+			return account.Account{}, err
+		}
+		return f.store.Link(ctx, caller.UserID, other.Issuer, other.Subject)
+	}()
+	if err != nil {
+		problem.Write(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(linked) // the gateway may be gone
+}

@@ -1,0 +1,120 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/pkg/session"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+func (g *gateway) newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        g.rewrite,
+		Transport:      g.env.Invoke,
+		ModifyResponse: refused,
+		ErrorHandler:   g.unreachable,
+	}
+}
+
+// forward passes a request on to f, with the statement that caller made it.
+func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
+	statement, err := g.signer.Sign(f.Name, caller)
+	if err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), f.Timeout)
+	defer cancel()
+	// The function sets these itself, and the proxy adds what it gets.
+	w.Header().Del("Cache-Control")
+	w.Header().Del("X-Content-Type-Options")
+	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, targetKey{}, target{f.Name, statement})))
+}
+
+// sessionLook is how often an open stream looks whether its session goes on.
+const sessionLook = time.Second / 2
+
+// forwardStream is forward for an answer that goes on for minutes. It ends with
+// the caller's session or token.
+func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
+	// The server's own limit is for answers that are sent at once.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.Timeout))
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	if len(r.Header.Values("Authorization")) > 0 {
+		if access, err := g.bearer.Identify(r); err == nil {
+			ctx, cancel = context.WithDeadline(ctx, access.Expiry)
+			defer cancel()
+		}
+	} else {
+		go g.watchSession(ctx, cancel, g.cookies.session(r))
+	}
+	g.forward(w, r.WithContext(ctx), f, caller)
+}
+
+// watchSession calls end when the session of cookie has ended. A Redis that does
+// not answer ends nothing.
+func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
+	look := time.NewTicker(sessionLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if _, err := g.sessions.Load(ctx, cookie); errors.Is(err, session.ErrNone) {
+			end()
+			return
+		}
+	}
+}
+
+type targetKey struct{}
+
+type target struct{ function, statement string }
+
+// passedOn are the headers that functions get; "ce-" headers are passed on too.
+var passedOn = []string{"Accept", "Content-Type", "If-Match", "If-None-Match", "Last-Event-Id", idempotency.Header}
+
+func (g *gateway) rewrite(pr *httputil.ProxyRequest) {
+	to := pr.In.Context().Value(targetKey{}).(target)
+	pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", to.function, to.function
+	header := http.Header{auth.StatementHeader: {to.statement}}
+	for name, values := range pr.In.Header {
+		if slices.Contains(passedOn, name) || strings.HasPrefix(name, "Ce-") {
+			header[name] = values
+		}
+	}
+	telemetry.Inject(pr.In.Context(), header)
+	pr.Out.Header = header
+}
+
+// statusClientGone is what nginx calls "client closed request".
+const statusClientGone = 499
+
+// unreachable answers when a function did not.
+func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error) {
+	to, _ := r.Context().Value(targetKey{}).(target)
+	switch {
+	case errors.Is(err, context.Canceled):
+		// The caller is gone; the status is for the log, which must not count it as ours.
+		w.WriteHeader(statusClientGone)
+	case errors.Is(err, context.DeadlineExceeded):
+		problem.Write(w, problem.New(http.StatusGatewayTimeout, "timeout",
+			"It took too long; the request may have been done: send it again with the same key."))
+	default:
+		g.env.Logger().ErrorContext(r.Context(), "function unreachable", "target", to.function, "error", err.Error())
+		problem.Write(w, partAway(to.function, err))
+	}
+}

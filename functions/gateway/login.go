@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/session"
+)
+
+// Paths of the sign-in of browsers. The issuer has to know callbackPath as
+// redirect URI and backChannelPath as back-channel logout URL.
+const (
+	loginPath       = "/login"
+	callbackPath    = "/login/callback"
+	linkPath        = "/login/link"
+	logoutPath      = "/logout"
+	backChannelPath = "/logout/backchannel"
+)
+
+func (g *gateway) registerSignIn() {
+	g.env.Mux.HandleFunc("GET "+loginPath, g.limited(g.login))
+	g.env.Mux.HandleFunc("GET "+callbackPath, g.limited(g.callback))
+	g.env.Mux.HandleFunc("POST "+linkPath, g.beginLink)
+	g.env.Mux.HandleFunc("POST "+logoutPath, g.limited(g.logout))
+	g.env.Mux.HandleFunc("POST "+backChannelPath, g.backChannel)
+}
+
+// login sends the browser to the issuer. With again=true, people who are signed
+// in there have to prove it once more.
+func (g *gateway) login(w http.ResponseWriter, r *http.Request) {
+	returnTo, err := returnTo(r)
+	if err != nil {
+		g.refusePage(w, r, err)
+		return
+	}
+	where, err := g.begin(w, r, session.Login{ReturnTo: returnTo}, r.URL.Query().Get("again") == "true")
+	if err != nil {
+		g.refusePage(w, r, err)
+		return
+	}
+	http.Redirect(w, r, where, http.StatusSeeOther)
+}
+
+// begin remembers a sign-in and returns where it goes on.
+func (g *gateway) begin(w http.ResponseWriter, r *http.Request, login session.Login, again bool) (string, error) {
+	proof := auth.NewProof()
+	login.Nonce, login.Verifier = proof.Nonce, proof.Verifier
+	state, secret, err := g.sessions.BeginLogin(r.Context(), login)
+	if err != nil {
+		return "", err
+	}
+	where, err := g.signIn.Begin(state, proof, again)
+	if err != nil {
+		return "", err
+	}
+	g.cookies.setLogin(w, r, state, secret)
+	return where, nil
+}
+
+// callback is where the issuer sends the browser back to.
+func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Referrer-Policy", "no-referrer") // the address holds a code
+	query := r.URL.Query()
+	state := query.Get("state")
+	login, err := g.sessions.TakeLogin(r.Context(), state, g.cookies.takeLogin(w, r, state))
+	if err != nil {
+		g.refusePage(w, r, err)
+		return
+	}
+	grant, err := g.signIn.Finish(r.Context(), query, auth.Proof{Nonce: login.Nonce, Verifier: login.Verifier})
+	if err == nil && login.LinkTo != "" {
+		err = g.finishLink(r, login, grant)
+	} else if err == nil {
+		err = g.open(w, r, grant)
+	}
+	if err != nil {
+		g.env.Logger().InfoContext(r.Context(), "sign-in failed", "error", err.Error())
+		g.refusePage(w, r, err)
+		return
+	}
+	http.Redirect(w, r, login.ReturnTo, http.StatusSeeOther)
+}
+
+// open begins the session of somebody who signed in.
+func (g *gateway) open(w http.ResponseWriter, r *http.Request, grant auth.Grant) error {
+	registered, err := g.register(r.Context(), grant.Identity)
+	if err != nil {
+		return err
+	}
+	cookie, err := g.sessions.Create(r.Context(), session.Session{
+		UserID: registered.UserID, Issuer: grant.Issuer, Subject: grant.Subject, Client: grant.Client,
+		SID: grant.SID, Roles: grant.Roles, AuthTime: grant.AuthTime,
+		IDToken: grant.IDToken, RefreshToken: grant.RefreshToken, RenewAt: grant.Expiry.Add(-renewBefore),
+	})
+	if err != nil {
+		return err
+	}
+	if before := g.cookies.session(r); before != "" {
+		// Another tab's, or somebody else's on the same machine: it is over.
+		if _, err := g.sessions.Delete(r.Context(), before); err != nil && !errors.Is(err, session.ErrNone) {
+			return err
+		}
+	}
+	g.cookies.set(w, sessionCookie, cookie, g.env.Settings.SessionLifetime)
+	return nil
+}
+
+const maxReturnTo = 2048
+
+var errReturnTo = fault.New(fault.Malformed, "return_to_invalid",
+	"return_to must be a path on this site, such as /shop?item=1.")
+
+// returnTo returns where the browser goes after it signed in. Only a path on this
+// site will do: anything else would make us send people, freshly signed in,
+// wherever a link says.
+func returnTo(r *http.Request) (string, error) {
+	values, given := r.URL.Query()["return_to"]
+	if !given {
+		return "/", nil
+	}
+	path := values[0]
+	if len(values) > 1 || len(path) > maxReturnTo || !strings.HasPrefix(path, "/") ||
+		strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }) {
+		return "", errReturnTo
+	}
+	parsed, err := url.Parse(path)
+	if err != nil || parsed.Scheme != "" || parsed.Host != "" || parsed.User != nil ||
+		strings.HasPrefix(parsed.Path, "//") ||
+		strings.ContainsFunc(parsed.Path, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }) {
+		return "", errReturnTo
+	}
+	return path, nil
+}

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// pages is the home page, which shows a person what there is to try, and the page
+// that a failed sign-in ends on.
+//
+//go:embed pages
+var pages embed.FS
+
+var refusedPage = template.Must(template.ParseFS(pages, "pages/refused.html"))
+
+// pagePolicy lets pages load from this site only and run nothing inline.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+const pageMaxAge = "public, max-age=300"
+
+func (g *gateway) registerPages() {
+	g.env.Mux.HandleFunc("GET /{$}", g.limited(file("home.html")))
+	for _, name := range []string{"home.js", "home.css"} {
+		g.env.Mux.HandleFunc("GET /"+name, g.limited(file(name)))
+	}
+	registerDocs(g.env.Mux, g.limited)
+}
+
+// file serves one of the pages.
+func file(name string) http.HandlerFunc {
+	content, err := pages.ReadFile("pages/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+		h.Set("Cache-Control", pageMaxAge)
+		h.Set("Content-Security-Policy", pagePolicy)
+		h.Set("Referrer-Policy", "same-origin")
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+	}
+}
+
+// refusePage is refuse for what people open themselves: browsers get a page that
+// says what to do, programs a problem.
+func (g *gateway) refusePage(w http.ResponseWriter, r *http.Request, err error) {
+	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		g.refuse(w, r, err)
+		return
+	}
+	p := problem.From(g.logged(r.Context(), err))
+	h := w.Header()
+	for name, values := range p.GetHeaders() {
+		h[name] = values
+	}
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", pagePolicy)
+	w.WriteHeader(p.Status)
+	_ = refusedPage.Execute(w, p) // the reader may be gone
+}
+
+func mediaType(r *http.Request) string {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return media
+}

@@ -1,0 +1,528 @@
+// The start page. Everything it shows comes from the API; writes carry X-CSRF: 1,
+// because the session's cookie alone proves nothing about who wrote the request.
+// What the server sends is put on the page as text, never as HTML.
+
+const $ = (id) => document.getElementById(id);
+
+// ---- asking the server
+
+const patience = 20_000; // milliseconds for an answer; the gateway itself gives up earlier
+
+// Refusal is an answer that is not a success, or none at all (status 0).
+class Refusal extends Error {
+  constructor(status, problem) {
+    super(problem.detail ?? `The server answered ${status}, without a reason.`);
+    this.status = status;
+    this.code = problem.code;
+  }
+}
+
+// stale is thrown instead of an answer that is about somebody who was here before.
+const stale = new Refusal(-1, {});
+
+async function ask(path, { method = "GET", body } = {}) {
+  const asker = state.person;
+  const headers = { Accept: "application/json" };
+  if (method !== "GET") headers["X-CSRF"] = "1";
+  if (body) headers["Content-Type"] = "application/json";
+  let response, text;
+  try {
+    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(patience) });
+    text = await response.text();
+  } catch {
+    throw new Refusal(0, { detail: "The server does not answer. Is it running?" });
+  }
+  if (asker !== state.person) throw stale;
+  let answer = {};
+  try {
+    if (text) answer = JSON.parse(text);
+  } catch {
+    if (response.ok) throw new Refusal(response.status, { detail: "The server's answer cannot be read." });
+  }
+  if (!response.ok) throw new Refusal(response.status, answer);
+  return answer;
+}
+
+// ---- what is known
+
+const state = {
+  view: "loading", // then out, in or broken
+  goods: new Map(), // what the demo shop sells, by stock keeping unit; empty without one
+  reasons: {}, // why a part is not there or not new, by its name
+  live: "connecting",
+  person: 0, // counts whom this page has been about
+};
+
+// forget drops everything that is about a person.
+function forget() {
+  Object.assign(state, {
+    person: state.person + 1,
+    account: null,
+    entitlements: new Map(), // by stock keeping unit
+    moreEntitlements: "", // cursor of the next page
+    notifications: new Map(), // by id; ids sort by time
+    moreNotifications: "",
+    inboxRead: false,
+    reasons: {},
+  });
+}
+forget();
+
+function own(entitlement) {
+  const known = state.entitlements.get(entitlement.stock_keeping_unit);
+  // Answers may overtake each other; versions do not.
+  if (!known || entitlement.version >= known.version) state.entitlements.set(entitlement.stock_keeping_unit, entitlement);
+}
+
+function take(notification) {
+  const known = state.notifications.get(notification.notification_id);
+  if (known) {
+    notification = { ...notification, read_at: notification.read_at ?? known.read_at };
+    if (known.sent_at && !notification.sent_at) Object.assign(notification, { status: known.status, sent_at: known.sent_at });
+  } else if (state.inboxRead && !notification.read_at) {
+    say(tell(notification));
+  }
+  state.notifications.set(notification.notification_id, notification);
+}
+
+// ---- loading
+
+let loading = null;
+let loadAgain = false;
+
+// refresh loads everything anew: one load at a time, and one more if something
+// happened meanwhile.
+function refresh() {
+  if (loading) {
+    loadAgain = true;
+    return loading;
+  }
+  loading = load().finally(() => {
+    loading = null;
+    if (loadAgain) {
+      loadAgain = false;
+      refresh();
+    }
+  });
+  return loading;
+}
+
+async function load() {
+  try {
+    const overview = await ask("/v1/me/overview");
+    const user = overview.account?.user_id;
+    if (user !== state.account?.user_id) {
+      unfollow(); // it may be another person's
+      forget();
+    }
+    state.view = "in";
+    state.account = overview.account;
+    state.reasons = Object.fromEntries(Object.entries(overview.errors).map(([part, why]) => [part, why.detail]));
+    if (state.entitlements.size === 0) state.moreEntitlements = overview.entitlements_next_cursor ?? "";
+    (overview.entitlements ?? []).forEach(own);
+    follow();
+    render();
+    await loadInbox();
+  } catch (refusal) {
+    fail(refusal);
+  }
+  render();
+}
+
+async function loadInbox() {
+  try {
+    const page = await ask("/v1/me/notifications?limit=20");
+    if (!page.notifications.some((n) => state.notifications.has(n.notification_id))) {
+      state.notifications.clear(); // or there would be a gap between them and these
+      state.moreNotifications = page.next_cursor ?? "";
+    }
+    page.notifications.forEach(take);
+    state.inboxRead = true;
+  } catch (refusal) {
+    if (refusal === stale || refusal.status === 401) throw refusal;
+    state.reasons.notifications = refusal.message;
+  }
+}
+
+function fail(refusal) {
+  if (refusal === stale) {
+    loadAgain = state.view !== "loading"; // pageshow begins anew
+  } else if (refusal.status === 401) {
+    ended();
+  } else if (state.view === "in") {
+    state.reasons.page = refusal.message;
+  } else {
+    state.view = "broken";
+    state.reasons.page = refusal.message;
+  }
+}
+
+// ended shows that nobody is signed in (any more).
+function ended() {
+  unfollow();
+  forget();
+  say("");
+  state.view = "out";
+  render();
+}
+
+// The shop is not there in production, and then nothing of it is shown.
+async function loadShop() {
+  const response = await fetch("/demo/shop").catch(() => null);
+  if (!response?.ok) return;
+  for (const item of (await response.json()).items) state.goods.set(item.stock_keeping_unit, item);
+  render();
+}
+
+// ---- news, as it happens
+
+const longestWait = 30_000;
+let stream = null;
+let lastEvent = "";
+let tries = 0;
+let retry;
+
+// follow opens the stream of notifications, unless it is open. Hidden tabs have
+// none: browsers open six connections to a server at most, for all tabs together.
+function follow() {
+  if (stream || state.view !== "in" || document.hidden) return;
+  clearTimeout(retry);
+  state.live = tries ? "reconnecting" : "connecting";
+  stream = new EventSource("/v1/me/notifications/stream" + (lastEvent ? "?last_event_id=" + encodeURIComponent(lastEvent) : ""));
+  stream.addEventListener("open", () => {
+    state.live = "connected";
+    tries = 0;
+    render();
+    refresh(); // what happened before it was open
+  });
+  stream.addEventListener("notification", (event) => {
+    lastEvent = event.lastEventId;
+    take(JSON.parse(event.data));
+    render();
+    refresh(); // it tells of a change
+  });
+  stream.addEventListener("error", () => {
+    state.live = "reconnecting";
+    if (stream.readyState === EventSource.CLOSED) {
+      // It was refused. The browser tries again only after a broken connection.
+      stream = null;
+      retry = setTimeout(follow, Math.min(longestWait, 1000 * 2 ** tries++) * (0.5 + Math.random()));
+    }
+    render();
+    refresh(); // has the session ended?
+  });
+}
+
+function unfollow() {
+  clearTimeout(retry);
+  stream?.close();
+  stream = null;
+  lastEvent = "";
+  tries = 0;
+  state.live = "connecting";
+}
+
+// tabs of one browser share its session.
+const tabs = new BroadcastChannel("session");
+tabs.addEventListener("message", refresh);
+window.addEventListener("focus", look);
+// The browser may keep the page for the way back; nothing of a person stays in it.
+window.addEventListener("pagehide", () => {
+  unfollow();
+  forget();
+  state.view = "loading";
+  render();
+});
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) refresh();
+});
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    stream?.close();
+    stream = null;
+  } else {
+    look();
+  }
+});
+
+// look refreshes what may be old. A tab where nobody is signed in hears of it.
+function look() {
+  if (state.view !== "out") refresh();
+}
+
+// ---- showing
+
+function nameOf(sku) {
+  return state.goods.get(sku)?.name ?? sku;
+}
+
+// tell says in words what a notification is about.
+function tell({ event_type, payload }) {
+  const what = nameOf(payload?.stock_keeping_unit);
+  switch (event_type) {
+    case "EntitlementGranted":
+      return `${what} is yours`;
+    case "EntitlementRevoked":
+      return `${what} is no longer yours`;
+  }
+  return event_type;
+}
+
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function show(element, visible) {
+  element.hidden = !visible;
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+const calendar = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+// when writes a moment, without its day when that is today.
+function when(iso) {
+  const then = new Date(iso);
+  return (then.toDateString() === new Date().toDateString() ? clock : calendar).format(then);
+}
+
+// fill puts values where a row has fields of their names.
+function fill(row, values) {
+  for (const field of row.querySelectorAll("[data-field]")) {
+    const value = values[field.dataset.field];
+    if (field instanceof HTMLTimeElement) {
+      field.dateTime = value;
+      write(field, when(value));
+    } else {
+      write(field, String(value));
+    }
+  }
+}
+
+// list makes the rows of parent show items, by key and in their order. Rows that
+// stay are not touched, so that they keep the focus.
+function list(parent, items, key, make, update) {
+  const old = new Map([...parent.children].map((row) => [row.dataset.key, row]));
+  const rows = items.map((item) => {
+    const row = old.get(key(item)) ?? make(key(item));
+    old.delete(key(item));
+    row.dataset.key = key(item);
+    update(row, item);
+    return row;
+  });
+  old.forEach((row) => row.remove());
+  rows.forEach((row, i) => {
+    if (parent.children[i] !== row) parent.insertBefore(row, parent.children[i] ?? null);
+  });
+}
+
+// fromTemplate returns a maker of rows whose button does action.
+function fromTemplate(id, action) {
+  return (key) => {
+    const row = $(id).content.firstElementChild.cloneNode(true);
+    const button = row.querySelector("button");
+    button.addEventListener("click", () => act(button, () => action(key)));
+    return row;
+  };
+}
+
+const byKey = (text) => text;
+
+const sections = {
+  views() {
+    for (const [id, view] of [["loading", "loading"], ["signed-out", "out"], ["broken", "broken"], ["signed-in", "in"], ["sign-out", "in"]])
+      show($(id), state.view === view);
+    write($("broken-reason"), state.reasons.page ?? "");
+    show($("hint"), state.goods.size > 0);
+    for (const part of ["page", "account", "entitlements", "notifications"]) {
+      const reason = state.view === "in" ? (state.reasons[part] ?? "") : "";
+      write($(`reason-${part}`), reason);
+      show($(`reason-${part}`), reason !== "");
+    }
+  },
+
+  account() {
+    const account = state.account;
+    show($("account-fields"), account !== null);
+    write($("user-id"), account?.user_id ?? "");
+    const item = () => document.createElement("li");
+    list($("roles"), account?.roles ?? [], byKey, item, write);
+    list($("identities"), account?.identities ?? [], (i) => `${i.issuer} ${i.subject}`, () => {
+      const row = item();
+      row.append(document.createElement("code"), document.createElement("span"));
+      return row;
+    }, (row, i) => {
+      write(row.firstChild, i.subject);
+      write(row.lastChild, ` at ${i.issuer}`);
+    });
+  },
+
+  shop() {
+    show($("shop"), state.goods.size > 0);
+    list($("goods"), [...state.goods.values()], (i) => i.stock_keeping_unit, fromTemplate("item-of-goods", buy), (row, item) => {
+      const owned = state.entitlements.get(item.stock_keeping_unit)?.status === "ACTIVE";
+      fill(row, { ...item, action: owned ? "Owned" : "Buy" });
+      settle(row.querySelector("button"), owned);
+    });
+  },
+
+  entitlements() {
+    const items = [...state.entitlements.values()].sort((a, b) => (a.stock_keeping_unit < b.stock_keeping_unit ? -1 : 1));
+    show($("no-entitlements"), items.length === 0 && !state.reasons.entitlements);
+    list($("owned"), items, (e) => e.stock_keeping_unit, fromTemplate("item-of-owned", refund), (row, e) => {
+      fill(row, { ...e, name: nameOf(e.stock_keeping_unit) });
+      row.dataset.status = e.status;
+      const button = row.querySelector("button");
+      show(button, e.status === "ACTIVE" && state.goods.has(e.stock_keeping_unit));
+      settle(button);
+    });
+    show($("more-entitlements"), state.moreEntitlements !== "");
+  },
+
+  notifications() {
+    const items = [...state.notifications.values()].sort((a, b) => (a.notification_id > b.notification_id ? -1 : 1));
+    const unread = items.filter((n) => !n.read_at).length;
+    document.title = (unread ? `(${unread}) ` : "") + "MiniServerSystem";
+    show($("no-notifications"), state.inboxRead && items.length === 0);
+    list($("inbox"), items, (n) => n.notification_id, fromTemplate("item-of-inbox", read), (row, n) => {
+      fill(row, {
+        ...n, text: tell(n), unread: n.read_at ? "" : "Unread: ",
+        status: { SENT: "", FAILED: "could not be sent" }[n.status] ?? "on its way",
+      });
+      row.classList.toggle("unread", !n.read_at);
+      const button = row.querySelector("button");
+      show(button, !n.read_at);
+      settle(button);
+    });
+    show($("more-notifications"), state.moreNotifications !== "");
+    write($("live"), { connected: "Live", connecting: "Connecting…", reconnecting: "Reconnecting…" }[state.live]);
+    $("live").dataset.live = state.live;
+  },
+};
+
+// render brings the page up to date. When what had the focus is gone, the nearest
+// thing around it that is still there gets it, so that Tab goes on from there.
+function render() {
+  const around = [];
+  for (let e = document.activeElement; e && e !== document.body; e = e.parentElement) around.push(e);
+  Object.values(sections).forEach((update) => update());
+  const there = (e) => e.isConnected && e.getClientRects().length > 0;
+  if (around.length === 0 || there(around[0])) return;
+  const next = [...around.filter((e) => e.hasAttribute("tabindex")), $("sign-in"), $("broken")].find(there);
+  next?.focus();
+}
+
+let silence;
+
+// say shows a sentence: news for a few seconds, trouble until it is closed.
+function say(text, trouble = false) {
+  clearTimeout(silence);
+  $("message").className = trouble ? "trouble" : text && "news";
+  write($("message-text"), text);
+  show($("message-close"), trouble);
+  if (text && !trouble) silence = setTimeout(() => say(""), 6000);
+}
+
+// ---- acting
+
+// act runs what a button does, once at a time. The button is not disabled, which
+// would take the focus from it.
+async function act(button, action) {
+  if (button.ariaDisabled === "true") return;
+  button.dataset.busy = "true";
+  settle(button);
+  try {
+    await action();
+  } catch (refusal) {
+    if (refusal.status === 401) ended();
+    else if (refusal !== stale) say(refusal.message, true);
+  }
+  delete button.dataset.busy;
+  settle(button);
+  render();
+}
+
+function settle(button, off = false) {
+  const disabled = off || button.dataset.busy === "true";
+  if (disabled !== (button.ariaDisabled === "true")) button.ariaDisabled = disabled ? "true" : null;
+}
+
+async function order(path, sku) {
+  try {
+    own(await ask(path, { method: "POST", body: { stock_keeping_unit: sku } }));
+  } catch (refusal) {
+    if (refusal !== stale && refusal.status !== 401) refresh(); // it may have been done all the same
+    throw refusal;
+  }
+}
+
+const buy = (sku) => order("/demo/shop/purchases", sku);
+const refund = (sku) => order("/demo/shop/refunds", sku);
+
+async function read(id) {
+  take(await ask(`/v1/me/notifications/${encodeURIComponent(id)}/read`, { method: "POST" }));
+}
+
+async function moreEntitlements() {
+  const page = await ask(`/v1/users/${encodeURIComponent(state.account.user_id)}/entitlements?cursor=${encodeURIComponent(state.moreEntitlements)}`);
+  page.entitlements.forEach(own);
+  state.moreEntitlements = page.next_cursor ?? "";
+}
+
+async function moreNotifications() {
+  const page = await ask(`/v1/me/notifications?limit=20&cursor=${encodeURIComponent(state.moreNotifications)}`);
+  state.inboxRead = false; // these are no news
+  page.notifications.forEach(take);
+  state.inboxRead = true;
+  state.moreNotifications = page.next_cursor ?? "";
+}
+
+async function signOut() {
+  unfollow();
+  try {
+    await ask("/logout", { method: "POST" });
+  } catch (refusal) {
+    follow(); // it goes on
+    throw refusal;
+  }
+  ended();
+  tabs.postMessage("signed out");
+}
+
+const linkAgain = "link again";
+
+async function linkIdentity() {
+  try {
+    const answer = await ask("/login/link?return_to=/", { method: "POST" });
+    location.assign(answer.location);
+  } catch (refusal) {
+    if (refusal.code !== "sign_in_stale") throw refusal;
+    sessionStorage.setItem(linkAgain, "true");
+    location.assign("/login?again=true&return_to=/");
+  }
+}
+
+for (const [id, action] of [
+  ["sign-out", signOut], ["link-identity", linkIdentity], ["try-again", refresh],
+  ["more-entitlements", moreEntitlements], ["more-notifications", moreNotifications],
+]) {
+  const button = $(id);
+  button.addEventListener("click", () => act(button, action));
+}
+$("message-close").addEventListener("click", () => {
+  say("");
+  render();
+});
+
+// ---- begin
+
+render();
+loadShop();
+await refresh();
+if (state.view === "in") {
+  tabs.postMessage("signed in"); // the others may have been told otherwise while this happened
+  if (sessionStorage.getItem(linkAgain)) {
+    sessionStorage.removeItem(linkAgain);
+    say("You have proven who you are. Now link the other identity.");
+    $("link-identity").focus();
+  }
+}

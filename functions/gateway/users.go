@@ -1,0 +1,122 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	accounts "github.com/miniserversystem/miniserver/functions/account"
+	"github.com/miniserversystem/miniserver/pkg/account"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+const (
+	quotaPeriod = time.Minute
+	// maxUsers bounds the user ids that are kept in memory, userMemory for how long.
+	// An identity belongs to one user for good, so it could be longer.
+	maxUsers   = 100_000
+	userMemory = time.Hour
+	// maxAnswer bounds what is read of a function's answer: a page of a list.
+	maxAnswer = 1 << 20
+)
+
+// userID returns the caller's user id. Who is met for the first time is
+// registered.
+func (g *gateway) userID(ctx context.Context, caller auth.Identity) (string, error) {
+	now := time.Now()
+	if id, ok := g.users.Get(callerKey(caller), now); ok {
+		return id, nil
+	}
+	registered, err := g.register(ctx, caller)
+	if err != nil {
+		return "", err
+	}
+	g.users.Put(callerKey(caller), registered.UserID, now.Add(userMemory))
+	return registered.UserID, nil
+}
+
+// register makes the caller's account, or brings its roles up to date.
+func (g *gateway) register(ctx context.Context, caller auth.Identity) (registered account.Account, err error) {
+	err = g.ask(ctx, g.functionOf(accounts.Register), http.MethodPost, accounts.Register.Path, caller, nil, &registered)
+	return registered, err
+}
+
+// ask sends a request of the gateway's own to a function, on behalf of caller,
+// and reads its answer into out. A problem that the function answers with is
+// returned as it is.
+func (g *gateway) ask(ctx context.Context, f fn.Function, method, path string, caller auth.Identity, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
+	defer cancel()
+	statement, err := g.signer.Sign(f.Name, caller)
+	if err != nil {
+		return err
+	}
+	body := []byte(nil)
+	if in != nil {
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+f.Name+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header = http.Header{auth.StatementHeader: {statement}, "Content-Type": {"application/json"}}
+	telemetry.Inject(ctx, request.Header)
+	response, err := g.env.Invoke.RoundTrip(request)
+	if err == nil {
+		defer response.Body.Close()
+		err = refused(response)
+	}
+	if err != nil {
+		return partAway(f.Name, err)
+	}
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return partAway(f.Name, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return explain(f.Name, response, answer)
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("answer of function %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// explain returns the problem that a function answered with.
+func explain(function string, response *http.Response, answer []byte) error {
+	if response.StatusCode == http.StatusServiceUnavailable || response.StatusCode == http.StatusGatewayTimeout {
+		return partAway(function, fmt.Errorf("answered %d", response.StatusCode))
+	}
+	var p problem.Problem
+	if json.Unmarshal(answer, &p) != nil || p.Code == "" || response.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("function %s answered %d", function, response.StatusCode)
+	}
+	return &p
+}
+
+// refused turns a function's 401 into an error: it does not believe us (keys were
+// rotated in the wrong order), which the caller can do nothing about.
+func refused(response *http.Response) error {
+	if response.StatusCode == http.StatusUnauthorized {
+		return errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY")
+	}
+	return nil
+}
+
+// partAway is the error of a function that did not answer.
+func partAway(function string, cause error) error {
+	return &fault.Error{Kind: fault.Unavailable, Code: "unavailable", RetryAfter: time.Second,
+		Detail: "This part of the system cannot be reached at the moment; send the same request again.",
+		Cause:  fmt.Errorf("function %s: %w", function, cause)}
+}

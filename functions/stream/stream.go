@@ -1,0 +1,164 @@
+// Package stream is the function that tells a user's notifications live, by
+// server-sent events. The table is the truth: a message on NATS only says that it
+// is worth looking, and a look every few seconds finds what such a message did
+// not tell. It is a function of its own because open streams fill concurrency.
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/live"
+	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// Route is the stream.
+var Route = fn.Route{
+	ID: "stream-my-notifications", Method: http.MethodGet, Path: "/v1/me/notifications/stream", Self: true, Stream: true,
+	Summary: "Follow the caller's notifications",
+	Description: "Server-sent events: `event: notification`, with the notification as data, for each one that is SENT from now on. " +
+		"Connect again with Last-Event-ID, as EventSource does by itself, and nothing is missed; some come again, with the same notification_id.",
+	Quota: fn.Quota{PerMinute: 60, Burst: 60},
+}
+
+const (
+	lookEvery    = 10 * time.Second // however quiet NATS is; keeps the connection alive, too
+	lookTimeout  = 5 * time.Second
+	retryAfter   = time.Second
+	eventName    = "notification"
+	positionMark = "t_" // before a time, where there is no notification yet to go on from
+)
+
+type request struct {
+	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"Where to go on: the id of the last event that was received."`
+	After       string `query:"last_event_id" maxLength:"64" doc:"The same, for clients that cannot send the header."`
+}
+
+type function struct {
+	env   *fn.Env
+	pool  *pgxpool.Pool
+	store *notification.Store
+	hub   *live.Hub
+}
+
+// New registers the function.
+func New(e *fn.Env) error {
+	pool, err := e.Postgres("notification")
+	if err != nil {
+		return err
+	}
+	f := &function{e, pool, notification.NewStore(pool), e.Live()}
+	fn.HandleStream(e, Route, f.open, f.follow)
+	return nil
+}
+
+// following is one open stream.
+type following struct {
+	reader *notification.Follower
+	begins string // the id of where it begins, for one that was not resumed
+	nudges <-chan struct{}
+	stop   func()
+}
+
+func (f *function) open(ctx context.Context, in *request) (*following, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	userID := auth.From(ctx).UserID
+	from, resumed, err := f.position(ctx, userID, cmp.Or(in.LastEventID, in.After))
+	if err != nil {
+		return nil, err
+	}
+	s := &following{reader: f.store.Follow(userID, from.Add(-notification.Overlap))}
+	// Listen before the first look, so that nothing falls between the two.
+	if s.nudges, s.stop, err = f.hub.Listen(userID); err != nil {
+		return nil, err
+	}
+	if resumed {
+		return s, nil
+	}
+	// What is there already was told before.
+	s.begins = positionMark + strconv.FormatInt(from.UnixMicro(), 10)
+	for more := true; more && err == nil; {
+		_, more, err = s.reader.Next(ctx, notification.MaxPage)
+	}
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// position returns the time that an event id stands for; now, and false, when it
+// stands for none.
+func (f *function) position(ctx context.Context, userID, id string) (time.Time, bool, error) {
+	if mark, ok := strings.CutPrefix(id, positionMark); ok {
+		if micros, err := strconv.ParseInt(mark, 10, 64); err == nil {
+			return time.UnixMicro(micros), true, nil
+		}
+	} else if id != "" {
+		sent, err := f.store.SentAt(ctx, userID, id)
+		if err == nil || !errors.Is(err, notification.ErrNotFound) {
+			return sent, true, err
+		}
+	}
+	now, err := postgres.Now(ctx, f.pool)
+	return now, false, err
+}
+
+func (f *function) follow(ctx context.Context, events *fn.Events, s *following) {
+	defer s.stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	// Streams that began together must not all come back together.
+	lifetime := f.env.Settings.StreamLifetime
+	end := time.NewTimer(lifetime - rand.N(lifetime/10))
+	defer end.Stop()
+	err := events.Begin(s.begins, retryAfter+rand.N(retryAfter))
+	for err == nil {
+		err = f.tell(ctx, events, s)
+		select {
+		case <-s.nudges:
+		case <-look.C:
+			err = cmp.Or(err, events.KeepAlive())
+		case <-end.C:
+			return
+		case <-f.env.Ending():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell sends what is new. Its error means that the reader is gone; a database that
+// is away ends nothing, since the next look finds everything.
+func (f *function) tell(ctx context.Context, events *fn.Events, s *following) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	for {
+		fresh, more, err := s.reader.Next(ctx, notification.MaxPage)
+		if err != nil {
+			f.env.Logger().WarnContext(ctx, "stream cannot look", "error", err.Error())
+			return nil
+		}
+		for _, n := range fresh {
+			if err := events.Send(n.ID, eventName, n); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package auth
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+const (
+	issuerTimeout = 5 * time.Second
+	// issuerRetry is how soon an issuer that failed is asked again; callers get a 503
+	// meanwhile, and do not queue for it.
+	issuerRetry = time.Second
+)
+
+// Issuer is an OpenID Connect issuer, as it describes itself. It is asked when
+// it is first needed, so it may start later than we do.
+type Issuer struct {
+	url    string
+	client *http.Client
+
+	mutex   sync.Mutex
+	known   *description
+	asked   time.Time // when it last failed to answer
+	failure error     // and how
+}
+
+// NewIssuer returns the issuer at url.
+func NewIssuer(url string) *Issuer {
+	return &Issuer{url: url, client: &http.Client{
+		Timeout: issuerTimeout,
+		// None of what we ask an issuer for is elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// description is what an issuer says of itself.
+type description struct {
+	endpoint oauth2.Endpoint
+	keys     *keySet
+
+	Keys       string   `json:"jwks_uri"`
+	EndSession string   `json:"end_session_endpoint"`
+	Revocation string   `json:"revocation_endpoint"`
+	AuthMethod []string `json:"token_endpoint_auth_methods_supported"`
+	// NamesItself: answers to a sign-in carry iss (RFC 9207).
+	NamesItself bool `json:"authorization_response_iss_parameter_supported"`
+}
+
+// describe asks the issuer for its description: once, when it answers. Its error
+// is fault.Unavailable.
+func (i *Issuer) describe() (*description, error) {
+	i.mutex.Lock()
+	defer i.mutex.Unlock()
+	if i.known != nil {
+		return i.known, nil
+	}
+	if time.Since(i.asked) < issuerRetry {
+		return nil, away(i.failure)
+	}
+	var d description
+	// No caller's patience decides for all that wait; the client has a timeout.
+	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), i.client), i.url)
+	if err == nil {
+		err = provider.Claims(&d)
+	}
+	if err != nil {
+		i.asked, i.failure = time.Now(), err
+		return nil, away(err)
+	}
+	d.endpoint = provider.Endpoint()
+	d.endpoint.AuthStyle = oauth2.AuthStyleInHeader // the default of OpenID Connect Discovery
+	if len(d.AuthMethod) > 0 && !slices.Contains(d.AuthMethod, "client_secret_basic") {
+		d.endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	d.keys = &keySet{url: d.Keys, client: i.client}
+	i.known = &d
+	return i.known, nil
+}
+
+// context makes the libraries use our client.
+func (i *Issuer) context(ctx context.Context) context.Context {
+	return oidc.ClientContext(ctx, i.client)
+}
+
+// away is the error of an issuer that cannot be reached.
+func away(cause error) error { return fault.Unreachable("The sign-in issuer", cause) }

@@ -1,0 +1,81 @@
+package fn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// streamWrite is how long a reader of a stream may take for one event.
+const streamWrite = 10 * time.Second
+
+// Events is an open stream of server-sent events.
+type Events struct {
+	w          http.ResponseWriter
+	connection *http.ResponseController
+}
+
+// HandleStream registers a handler for a route that answers with server-sent
+// events (text/event-stream). open may still refuse with an error; follow then
+// sends until it returns, which ends the stream.
+func HandleStream[I, S any](e *Env, route Route, open func(context.Context, *I) (S, error), follow func(context.Context, *Events, S)) {
+	Handle(e, route, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		state, err := open(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return &huma.StreamResponse{Body: func(c huma.Context) {
+			_, w := humago.Unwrap(c)
+			events := &Events{w, http.NewResponseController(w)}
+			// The server's limits are for answers that are sent at once. In this process
+			// there is no connection to set them on.
+			_ = events.connection.SetReadDeadline(time.Time{})
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("X-Accel-Buffering", "no") // asks proxies such as nginx to pass events on at once
+			w.WriteHeader(http.StatusOK)
+			follow(ctx, events, state)
+		}}, nil
+	}, func(o *huma.Operation, _ huma.Registry) {
+		o.Responses = map[string]*huma.Response{"200": {
+			Description: "A stream of server-sent events that ends after a few minutes; connect again with Last-Event-ID.",
+			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}},
+		}}
+	})
+}
+
+// Send sends one event. Its data is JSON, which has no line break. An error means
+// that the reader is gone.
+func (s *Events) Send(id, event string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, event, text))
+}
+
+// Begin tells the reader how long to wait before it connects again, and from which
+// id it goes on as long as nothing was sent; "" leaves that as it is.
+func (s *Events) Begin(id string, retry time.Duration) error {
+	text := fmt.Sprintf("retry: %d\n\n", retry.Milliseconds())
+	if id != "" {
+		text = "id: " + id + "\n" + text
+	}
+	return s.write(text)
+}
+
+// KeepAlive keeps proxies from thinking that the stream is dead, and finds out
+// whether the reader is gone.
+func (s *Events) KeepAlive() error { return s.write(":\n\n") }
+
+func (s *Events) write(text string) error {
+	_ = s.connection.SetWriteDeadline(time.Now().Add(streamWrite))
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return s.connection.Flush()
+}
