@@ -25,14 +25,19 @@ func New(e *fn.Env) error {
 	policy.MaxAttempts = cmp.Or(e.Settings.DeliveryMaxAttempts, policy.MaxAttempts)
 	policy.BackoffCap = cmp.Or(e.Settings.DeliveryBackoffCap, policy.BackoffCap)
 	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
+	step := deliverer.Step
 	if hub := e.Live(); hub != nil {
 		deliverer.Told = func(ctx context.Context, userIDs []string) {
 			for _, userID := range userIDs {
 				hub.Tell(ctx, userID)
 			}
 		}
+		step = func(ctx context.Context) (fn.Report, error) {
+			hub.Connect() // before there is something to tell: Tell does not wait for it
+			return deliverer.Step(ctx)
+		}
 	}
-	e.Tick(deliverer.Step)
+	e.Tick(step)
 	return nil
 }
 
