@@ -21,12 +21,21 @@ test: ## Run every test with the race detector, on real servers
 		echo "the race detector needs a C compiler; have root run: apt-get install gcc libc6-dev"; exit 1; }
 	CGO_ENABLED=1 go test -race -timeout 9m $(GO_TEST_FLAGS) ./...
 
+.PHONY: test-keycloak
+test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the first time)
+	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) ./infra/keycloak/...
+	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./functions
+
+.PHONY: test-browser
+test-browser: ## Use the start page in headless Chromium
+	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) -run Browser ./functions
+
 .PHONY: lint
 lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated files are current
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
 		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	go vet ./...
-	$(TOOLS)/staticcheck ./...
+	go vet ./... && go vet -tags browser,keycloak ./...
+	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags browser,keycloak ./functions ./infra/keycloak
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff

@@ -66,13 +66,12 @@ func (c cookies) setLogin(w http.ResponseWriter, r *http.Request, state, secret 
 	c.set(w, loginName(state), secret, session.LoginLifetime)
 }
 
-// takeLogin returns the secret of a sign-in in progress and forgets it.
-func (c cookies) takeLogin(w http.ResponseWriter, r *http.Request, state string) string {
+// login returns the secret of a sign-in in progress, "" without one.
+func (c cookies) login(r *http.Request, state string) string {
 	cookie, err := r.Cookie(c.prefix + loginName(state))
 	if err != nil {
 		return ""
 	}
-	c.clear(w, loginName(state))
 	return cookie.Value
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"slices"
@@ -21,7 +22,7 @@ func (g *gateway) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        g.rewrite,
 		Transport:      g.env.Invoke,
-		ModifyResponse: refused,
+		ModifyResponse: answered,
 		ErrorHandler:   g.unreachable,
 	}
 }
@@ -41,16 +42,46 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function,
 	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, targetKey{}, target{f.Name, statement})))
 }
 
+// answered looks at what a function answered.
+func answered(response *http.Response) error {
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+		response.Body = &stream{response.Body, response.Request.Context()}
+	}
+	return refused(response)
+}
+
+// stream is the body of a stream. One that we end is at its end, and not broken
+// off.
+type stream struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && s.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
 // sessionLook is how often an open stream looks whether its session goes on.
 const sessionLook = time.Second / 2
 
 // forwardStream is forward for an answer that goes on for minutes. It ends with
-// the caller's session or token.
+// the caller's session or token, and when the process does.
 func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
 	// The server's own limit is for answers that are sent at once.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.Timeout))
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	go func() {
+		select {
+		case <-g.env.Ending():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	if len(r.Header.Values("Authorization")) > 0 {
 		if access, err := g.bearer.Identify(r); err == nil {
 			ctx, cancel = context.WithDeadline(ctx, access.Expiry)

@@ -66,11 +66,12 @@ func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Referrer-Policy", "no-referrer") // the address holds a code
 	query := r.URL.Query()
 	state := query.Get("state")
-	login, err := g.sessions.TakeLogin(r.Context(), state, g.cookies.takeLogin(w, r, state))
+	login, err := g.sessions.TakeLogin(r.Context(), state, g.cookies.login(r, state))
 	if err != nil {
-		g.refusePage(w, r, err)
+		g.refusePage(w, r, err) // when Redis is away, the same address works later
 		return
 	}
+	g.cookies.clear(w, loginName(state))
 	grant, err := g.signIn.Finish(r.Context(), query, auth.Proof{Nonce: login.Nonce, Verifier: login.Verifier})
 	if err == nil && login.LinkTo != "" {
 		err = g.finishLink(r, login, grant)

@@ -90,7 +90,7 @@ func (f *function) open(ctx context.Context, in *request) (*following, error) {
 	// What is there already was told before.
 	s.begins = positionMark + strconv.FormatInt(from.UnixMicro(), 10)
 	for more := true; more && err == nil; {
-		_, more, err = s.reader.Next(ctx, notification.MaxPage)
+		_, more, err = f.look(ctx, s)
 	}
 	if err != nil {
 		s.stop()
@@ -144,12 +144,12 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 // tell sends what is new. Its error means that the reader is gone; a database that
 // is away ends nothing, since the next look finds everything.
 func (f *function) tell(ctx context.Context, events *fn.Events, s *following) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
 	for {
-		fresh, more, err := s.reader.Next(ctx, notification.MaxPage)
+		fresh, more, err := f.look(ctx, s)
 		if err != nil {
-			f.env.Logger().WarnContext(ctx, "stream cannot look", "error", err.Error())
+			if ctx.Err() == nil {
+				f.env.Logger().WarnContext(ctx, "stream cannot look", "error", err.Error())
+			}
 			return nil
 		}
 		for _, n := range fresh {
@@ -161,4 +161,10 @@ func (f *function) tell(ctx context.Context, events *fn.Events, s *following) er
 			return nil
 		}
 	}
+}
+
+func (f *function) look(ctx context.Context, s *following) ([]notification.Notification, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return s.reader.Next(ctx, notification.MaxPage)
 }

@@ -17,6 +17,8 @@ const (
 	databaseName = "miniserver"
 
 	// postgresReadyTimeout leaves room for crash recovery on a slow disk.
+	postgresBackendsWait = 15 * time.Second // for the processes of a server that was killed
+	postgresBackendsPoll = 200 * time.Millisecond
 	postgresReadyTimeout = 60 * time.Second
 	// postgresAdoptTimeout is how long a server left running may take to
 	// answer before it is ended.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // adoptOrRun sets p.proc and p.port to a server that answers.
@@ -41,9 +42,29 @@ func (p *Postgres) adoptOrRun(ctx context.Context, o PostgresOptions) error {
 	}
 	_, err := onFreePort(0, filepath.Join(p.dir, postgresName+".port"), func(port int) error {
 		p.port = port
-		return p.run(ctx, o)
+		return p.runAlone(ctx, o)
 	})
 	return err
+}
+
+// errBackendsLeft says that the server before this one was killed and that some of
+// its processes have not noticed yet.
+var errBackendsLeft = errors.New("processes of the server before are still there")
+
+// runAlone is run, once the processes of a server that was killed are gone. They
+// end by themselves as soon as they have nothing to do.
+func (p *Postgres) runAlone(ctx context.Context, o PostgresOptions) error {
+	for deadline := time.Now().Add(postgresBackendsWait); ; {
+		err := p.run(ctx, o)
+		if !errors.Is(err, errBackendsLeft) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(postgresBackendsPoll):
+		}
+	}
 }
 
 // run starts the server on p.port and waits until it answers.
@@ -73,6 +94,9 @@ func (p *Postgres) run(ctx context.Context, o PostgresOptions) error {
 	}
 	if ctx.Err() != nil {
 		return err
+	}
+	if strings.Contains(printed, "pre-existing shared memory block") {
+		err = errors.Join(errBackendsLeft, err)
 	}
 	return fmt.Errorf("%w; the end of %s:\n%s\nTo start with an empty database delete %s and %s",
 		err, log.path, printed, p.data, filepath.Join(p.dir, passwordFile))

@@ -263,3 +263,31 @@ func TestPostgresTellsWhyItDoesNotStart(t *testing.T) {
 		t.Errorf("unhelpful: %v", err)
 	}
 }
+
+// A server that was killed leaves processes that notice when they are done with
+// what they do. The next one waits for them.
+func TestPostgresWaitsForProcessesOfAKilledOne(t *testing.T) {
+	t.Parallel()
+	dir := serverDir(t)
+	p := startPostgres(t, dir)
+	conn, err := pgx.Connect(testContext(t), p.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := testContext(t)
+	go func() { _, _ = conn.Exec(ctx, "SELECT count(*) FROM generate_series(1, 8000000)") }()
+	for deadline := time.Now().Add(10 * time.Second); query(t, p.URL(), "SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE '%generate_series%' AND state = 'active' AND pid <> pg_backend_pid()") != "1"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the query does not run")
+		}
+	}
+	if err := p.proc.handle.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Stop()
+	again := startPostgres(t, dir)
+	if got := query(t, again.URL(), "SELECT 'x'"); got != "x" {
+		t.Error(got)
+	}
+	stop(t, again)
+}

@@ -38,6 +38,9 @@ func HandleStream[I, S any](e *Env, route Route, open func(context.Context, *I) 
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.Header().Set("X-Accel-Buffering", "no") // asks proxies such as nginx to pass events on at once
 			w.WriteHeader(http.StatusOK)
+			if c.Method() == http.MethodHead {
+				return
+			}
 			follow(ctx, events, state)
 		}}, nil
 	}, func(o *huma.Operation, _ huma.Registry) {

@@ -82,6 +82,7 @@ func accessClaims(g *grant, about account) map[string]any {
 	}
 	if g.sessionID != "" {
 		claims["sid"] = g.sessionID
+		claims["auth_time"] = g.authTime.Unix()
 	}
 	return claims
 }

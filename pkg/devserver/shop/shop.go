@@ -8,6 +8,7 @@ package shop
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -79,6 +80,7 @@ func (s *shop) list(w http.ResponseWriter, _ *http.Request) {
 
 // Errors of the shop.
 var (
+	errSession   = fault.New(fault.Unauthenticated, "session_missing", "There is no session, or it has ended; sign in again at /login.")
 	errCSRF      = fault.New(fault.Forbidden, "csrf_refused", "Buy from a page of this site, which sends the header X-CSRF: 1.")
 	errMediaType = fault.New(fault.UnsupportedMedia, "content_type_unsupported", "Send application/json.")
 	errMalformed = fault.New(fault.Malformed, "request_malformed", `The body is not like {"stock_keeping_unit": "sword"}; mend it.`)
@@ -125,7 +127,7 @@ func (s *shop) read(w http.ResponseWriter, r *http.Request) (string, error) {
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		return "", fault.New(fault.TooLarge, "body_too_large", "The body is larger than %d bytes.", maxBody)
 	}
-	if err != nil || decoder.More() {
+	if _, end := decoder.Token(); err != nil || end != io.EOF {
 		return "", errMalformed
 	}
 	for _, known := range items {

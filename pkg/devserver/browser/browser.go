@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"strings"
 	"time"
@@ -32,9 +33,15 @@ type Browser struct{ client *http.Client }
 // New returns a browser without cookies. It talks to loopback addresses only, and
 // keeps no connections, so there is nothing to close.
 func New() *Browser {
+	// Like browsers, the jar trusts loopback as much as https: cookies that are marked
+	// Secure, as Keycloak's are, come back to an http address there.
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		panic(err) // it has no reason to fail
+	}
 	return &Browser{&http.Client{
 		Timeout:       requestTimeout,
-		Jar:           newJar(),
+		Jar:           jar,
 		Transport:     &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: checkRedirect,
 	}}

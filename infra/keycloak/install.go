@@ -1,0 +1,116 @@
+package keycloak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+const (
+	artifact = "org.keycloak:keycloak-quarkus-dist:" + Version + ":zip"
+	// mavenUnpack is pinned, so that what is fetched does not change by itself.
+	mavenUnpack = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:unpack"
+
+	downloadMB   = 195 // with Maven's own plugins
+	downloadTime = 15 * time.Minute
+	buildTime    = 5 * time.Minute
+
+	bytesPerMB = 1_000_000
+	dirMode    = 0o755
+)
+
+// installation is what a Keycloak is started from.
+type installation struct{ java, home string }
+
+// install returns the distribution in o.Dir, which it fetches and builds the first
+// time. Of several processes one does it and the others wait.
+func install(ctx context.Context, o Options) (installation, error) {
+	java, err := findJava(ctx, o.Out)
+	if err != nil {
+		return installation{}, err
+	}
+	found := installation{java: java, home: filepath.Join(o.Dir, "keycloak-"+Version)}
+	if err := os.MkdirAll(o.Dir, dirMode); err != nil {
+		return found, err
+	}
+	lock, err := lockDir(ctx, o.Dir, o.Out)
+	if err != nil {
+		return found, err
+	}
+	defer lock.Close()
+	if _, err := os.Stat(found.home); !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	return found, found.fetch(ctx, o)
+}
+
+// fetch makes the distribution under another name first, so that it is never there
+// half.
+func (i installation) fetch(ctx context.Context, o Options) error {
+	maven, err := find(ctx, "mvn", mavenPackage, o.Out)
+	if err != nil {
+		return err
+	}
+	making := filepath.Join(o.Dir, "making")
+	if err := os.RemoveAll(making); err != nil { // a process was killed here
+		return err
+	}
+	defer os.RemoveAll(making)
+	// Maven keeps what it fetches: here, so that it is removed in the end, and not
+	// in the home directory.
+	repository, unpacked := filepath.Join(making, "repository"), filepath.Join(making, "unpacked")
+	if err := os.MkdirAll(repository, dirMode); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "keycloak: downloading Keycloak %s from Maven Central, about %d MB\n", Version, downloadMB)
+	began := time.Now()
+	cmd := exec.Command(maven, mavenUnpack, "--batch-mode", "--no-transfer-progress", "--strict-checksums",
+		"-Dartifact="+artifact, "-DoutputDirectory="+unpacked, "-Dmaven.repo.local="+repository)
+	cmd.Dir = making // where there is no pom.xml
+	err = runBounded(ctx, cmd, downloadTime, func(elapsed time.Duration) {
+		fmt.Fprintf(o.Out, "keycloak: %.0f MB after %.0f s\n", sizeMB(repository), elapsed.Seconds())
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "keycloak: downloaded and unpacked %.0f MB in %.0f s; building it, once\n", sizeMB(repository), time.Since(began).Seconds())
+	made := filepath.Join(unpacked, filepath.Base(i.home))
+	if err := i.build(ctx, made, o.Out); err != nil {
+		return err
+	}
+	return os.Rename(made, i.home)
+}
+
+// build prepares it for the database in memory: half a minute that a start would take.
+func (i installation) build(ctx context.Context, home string, out io.Writer) error {
+	began := time.Now()
+	cmd := exec.Command(filepath.Join(home, "bin", "kc.sh"), "build", "--db="+database)
+	cmd.Dir = home
+	cmd.Env = environment("JAVA=" + i.java)
+	err := runBounded(ctx, cmd, buildTime, func(elapsed time.Duration) {
+		fmt.Fprintf(out, "keycloak: building since %.0f s\n", elapsed.Seconds())
+	})
+	if err == nil {
+		fmt.Fprintf(out, "keycloak: built in %.0f s; kept in %s\n", time.Since(began).Seconds(), i.home)
+	}
+	return err
+}
+
+func sizeMB(dir string) float64 {
+	var sum int64
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			if info, err := entry.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		return nil // files come and go meanwhile
+	})
+	return float64(sum) / bytesPerMB
+}

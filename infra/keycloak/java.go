@@ -1,0 +1,79 @@
+package keycloak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+const (
+	minJava     = 17
+	javaTimeout = 20 * time.Second
+	aptTimeout  = 10 * time.Minute
+
+	javaPackage  = "default-jre-headless"
+	mavenPackage = "maven"
+)
+
+// findJava returns a java that is new enough, and installs one if there is none and
+// we are root.
+func findJava(ctx context.Context, out io.Writer) (string, error) {
+	java, err := find(ctx, "java", javaPackage, out)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, javaTimeout)
+	defer cancel()
+	printed, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s -version: %w %s", java, err, lastLines(string(printed)))
+	}
+	if version := javaVersion(string(printed)); version < minJava {
+		return "", fmt.Errorf("%s is version %d and Keycloak %s needs %d or later; let JAVA_HOME name one", java, version, Version, minJava)
+	}
+	return java, nil
+}
+
+var quotedVersion = regexp.MustCompile(`version "(\d+)`)
+
+// javaVersion reads what `java -version` prints; 0 when it is nothing known. (Java 8
+// says 1.8, which is as much too old.)
+func javaVersion(printed string) int {
+	found := quotedVersion.FindStringSubmatch(printed)
+	if found == nil {
+		return 0
+	}
+	version, _ := strconv.Atoi(found[1])
+	return version
+}
+
+// find returns a program of Java's or Maven's.
+func find(ctx context.Context, name, debianPackage string, out io.Writer) (string, error) {
+	if home := os.Getenv("JAVA_HOME"); home != "" && name == "java" {
+		return filepath.Join(home, "bin", name), nil
+	}
+	path, err := exec.LookPath(name)
+	if !errors.Is(err, exec.ErrNotFound) {
+		return path, err
+	}
+	apt, err := exec.LookPath("apt-get")
+	if err != nil || os.Geteuid() != 0 {
+		return "", fmt.Errorf("%s is not installed; have root run: apt-get install %s %s", name, mavenPackage, javaPackage)
+	}
+	fmt.Fprintf(out, "keycloak: installing Debian's %s\n", debianPackage)
+	for _, args := range [][]string{{"update", "-q"}, {"install", "-qy", "--no-install-recommends", debianPackage}} {
+		cmd := exec.Command(apt, args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+		if err := runBounded(ctx, cmd, aptTimeout, nil); err != nil {
+			return "", err
+		}
+	}
+	return exec.LookPath(name)
+}

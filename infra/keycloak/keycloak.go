@@ -1,0 +1,97 @@
+// Package keycloak runs a real Keycloak on this machine, for tests of what must work
+// with it as well as with the development issuer: its realm has the same users,
+// clients, secrets, roles and claims (see pkg/devserver/issuer), so a gateway changes
+// over by OIDC_ISSUER alone.
+//
+// The passwords and secrets are published in realm.json. Everything listens on
+// 127.0.0.1 only; never expose it.
+package keycloak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+)
+
+// Version is Keycloak's, the newest one that runs on Java 17, which is Debian 12's.
+const Version = "26.7.3"
+
+// portTries is how often it is started anew after another program took its port.
+const portTries = 3
+
+// Options say where Keycloak is kept, and what the web client differs in from
+// realm.json.
+type Options struct {
+	// Dir keeps the distribution, about 190 MB, from one start to the next. It is
+	// created if missing; several processes may use it at once.
+	Dir string
+	// RedirectURIs of the web client, compared exactly; empty means realm.json's.
+	RedirectURIs []string
+	// PostLogoutRedirectURIs of the web client, compared exactly; empty means
+	// realm.json's.
+	PostLogoutRedirectURIs []string
+	// BackChannelLogoutURL is told about every session of the web client that ends.
+	// Empty means nobody is told.
+	BackChannelLogoutURL string
+	// AccessTokenLifetime is in whole seconds; zero means realm.json's, five minutes.
+	AccessTokenLifetime time.Duration
+	// Out is told what takes time: the download, the start. Nil means nobody is.
+	Out io.Writer
+}
+
+// Server is a Keycloak that answers.
+type Server struct {
+	issuer string
+	admin  admin
+	stop   func() error
+}
+
+// Start returns a Keycloak that answers, with nothing in it but the realm. The first
+// one fetches the distribution from Maven Central and builds it, which takes a minute
+// or two; later ones take 15 to 60 seconds. It ends when ctx ends, when Stop is called,
+// or when this process dies, and forgets everything then. Errors say what to do, or
+// quote Keycloak's log.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	realm, err := configure(o)
+	if err != nil {
+		return nil, fmt.Errorf("keycloak: %w", err)
+	}
+	if o.Dir == "" {
+		return nil, errors.New("keycloak: Options.Dir is empty")
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, fmt.Errorf("keycloak: %w", err)
+	}
+	found, err := install(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("keycloak: %w", err)
+	}
+	for attempt := 1; ; attempt++ {
+		port, err := devserver.FreePort(0)
+		if err != nil {
+			return nil, fmt.Errorf("keycloak: %w", err)
+		}
+		server, err := run(ctx, found, port, realm, o.Out)
+		if err == nil {
+			return server, nil
+		}
+		if !errors.Is(err, errPortTaken) || attempt == portTries {
+			return nil, fmt.Errorf("keycloak: %w", err)
+		}
+	}
+}
+
+// Issuer is the realm's URL: the `iss` of its tokens, and OIDC_ISSUER.
+func (s *Server) Issuer() string { return s.issuer }
+
+// Stop ends Keycloak and returns when its processes are gone, within 20 seconds at
+// worst. It can be called more than once.
+func (s *Server) Stop() error { return s.stop() }

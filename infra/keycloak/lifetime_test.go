@@ -1,0 +1,132 @@
+//go:build keycloak
+
+package keycloak
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+)
+
+// linkToDirectory is the directory of the distribution under a name of the test's own,
+// by which its processes can be told from others.
+func linkToDirectory(t *testing.T) string {
+	t.Helper()
+	realms(t) // it is there now
+	dir, err := directory()
+	link := filepath.Join(t.TempDir(), "link")
+	if err == nil {
+		err = os.Symlink(dir, link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func processesOf(dir string) (pids []string) {
+	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range found {
+		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), dir) {
+			pids = append(pids, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return pids
+}
+
+func TestEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	dir := linkToDirectory(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var printed bytes.Buffer
+	server, err := Start(ctx, Options{Dir: dir, Out: &printed, AccessTokenLifetime: 7 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", printed.String())
+	if strings.Contains(printed.String(), "downloading") {
+		t.Error("the distribution was fetched twice")
+	}
+	if len(processesOf(dir)) != 1 {
+		t.Errorf("processes %v", processesOf(dir))
+	}
+	config := clientcredentials.Config{
+		ClientID: issuer.OpsClientID, ClientSecret: issuer.OpsClientSecret, TokenURL: server.Issuer() + "/protocol/openid-connect/token",
+	}
+	if token, err := config.Token(t.Context()); err != nil || time.Until(token.Expiry) > 7*time.Second {
+		t.Errorf("a token of 7 s: %v, %v", token, err)
+	}
+	cancel()
+	for deadline := time.Now().Add(stopWait); len(processesOf(dir)) > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it goes on")
+		}
+	}
+	for range 2 {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	answer, err := http.Get(shared.keycloak.Issuer())
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("the other Keycloak: %v, %v", answer, err)
+	}
+	answer.Body.Close()
+}
+
+// A port that another Keycloak has, with the same realm, is the hardest to tell.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	dir := linkToDirectory(t)
+	at, err := url.Parse(shared.keycloak.Issuer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(at.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := install(t.Context(), Options{Dir: dir, Out: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, err := run(t.Context(), found, port, realmFile, io.Discard); !errors.Is(err, errPortTaken) {
+		t.Errorf("%v, %v", server, err)
+	}
+	if left := processesOf(dir); len(left) > 0 {
+		t.Errorf("left running: %v", left)
+	}
+}
+
+func TestStartIsGivenUp(t *testing.T) {
+	t.Parallel()
+	dir := linkToDirectory(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for len(processesOf(dir)) == 0 && ctx.Err() == nil {
+			time.Sleep(readyPoll)
+		}
+		cancel()
+	}()
+	if server, err := Start(ctx, Options{Dir: dir}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", server, err)
+	}
+	if left := processesOf(dir); len(left) > 0 {
+		t.Errorf("left running: %v", left)
+	}
+}
