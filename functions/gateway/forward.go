@@ -71,27 +71,53 @@ const sessionLook = time.Second / 2
 // forwardStream is forward for an answer that goes on for minutes. It ends with
 // the caller's session or token, and when the process does.
 func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
-	// The server's own limit is for answers that are sent at once.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.Timeout))
+	reader := &patient{w, http.NewResponseController(w)}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	go func() {
 		select {
 		case <-g.env.Ending():
 			cancel()
+			reader.wait(lastWrite)
 		case <-ctx.Done():
 		}
 	}()
 	if len(r.Header.Values("Authorization")) > 0 {
-		if access, err := g.bearer.Identify(r); err == nil {
-			ctx, cancel = context.WithDeadline(ctx, access.Expiry)
-			defer cancel()
+		access, err := g.bearer.Identify(r)
+		if err != nil { // it was good a moment ago
+			g.refuse(w, r, err)
+			return
 		}
+		defer time.AfterFunc(time.Until(access.Expiry), cancel).Stop()
 	} else {
 		go g.watchSession(ctx, cancel, g.cookies.session(r))
 	}
-	g.forward(w, r.WithContext(ctx), f, caller)
+	g.forward(reader, r.WithContext(ctx), f, caller)
 }
+
+const (
+	// streamWrite is how long the reader of a stream may take for what is written at
+	// once; the server's own limit is for whole answers.
+	streamWrite = 10 * time.Second
+	// lastWrite is what is left of it when the process ends.
+	lastWrite = time.Second
+)
+
+// patient writes to the reader of a stream.
+type patient struct {
+	http.ResponseWriter
+	connection *http.ResponseController
+}
+
+func (p *patient) wait(d time.Duration) { _ = p.connection.SetWriteDeadline(time.Now().Add(d)) }
+
+func (p *patient) Write(text []byte) (int, error) {
+	p.wait(streamWrite)
+	return p.ResponseWriter.Write(text)
+}
+
+// Unwrap lets http.ResponseController reach the writer below.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // watchSession calls end when the session of cookie has ended. A Redis that does
 // not answer ends nothing.

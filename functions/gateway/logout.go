@@ -81,10 +81,10 @@ func (g *gateway) signOut(w http.ResponseWriter, r *http.Request) error {
 		ended, err = g.sessions.EndSID(r.Context(), asked.Issuer, asked.SID)
 	} else {
 		// A token that is sent again must not end the sessions that came after it.
-		var first bool
-		if first, err = g.sessions.OnceOnly(r.Context(), asked.Issuer+" "+asked.ID, signOutMemory); first && err == nil {
+		err = g.sessions.Once(r.Context(), asked.Issuer+" "+asked.ID, signOutMemory, func() (err error) {
 			ended, err = g.sessions.EndSubject(r.Context(), asked.Issuer, asked.Subject)
-		}
+			return err
+		})
 	}
 	if err == nil {
 		g.env.Logger().InfoContext(r.Context(), "sessions ended by the issuer", "sessions", ended)

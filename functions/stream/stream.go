@@ -100,11 +100,16 @@ func (f *function) open(ctx context.Context, in *request) (*following, error) {
 }
 
 // position returns the time that an event id stands for; now, and false, when it
-// stands for none.
+// stands for none, or for one to come.
 func (f *function) position(ctx context.Context, userID, id string) (time.Time, bool, error) {
+	now, err := postgres.Now(ctx, f.pool)
+	if err != nil {
+		return now, false, err
+	}
 	if mark, ok := strings.CutPrefix(id, positionMark); ok {
-		if micros, err := strconv.ParseInt(mark, 10, 64); err == nil {
-			return time.UnixMicro(micros), true, nil
+		micros, err := strconv.ParseInt(mark, 10, 64)
+		if at := time.UnixMicro(micros); err == nil && !at.After(now) {
+			return at, true, nil
 		}
 	} else if id != "" {
 		sent, err := f.store.SentAt(ctx, userID, id)
@@ -112,8 +117,7 @@ func (f *function) position(ctx context.Context, userID, id string) (time.Time, 
 			return sent, true, err
 		}
 	}
-	now, err := postgres.Now(ctx, f.pool)
-	return now, false, err
+	return now, false, nil
 }
 
 func (f *function) follow(ctx context.Context, events *fn.Events, s *following) {

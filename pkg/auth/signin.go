@@ -95,6 +95,9 @@ func (s *SignIn) Finish(ctx context.Context, answer url.Values, proof Proof) (Gr
 	if refusal := answer.Get("error"); refusal != "" {
 		return Grant{}, signInFailed(fmt.Errorf("the issuer answered %q", refusal))
 	}
+	if answer.Get("code") == "" {
+		return Grant{}, signInFailed(errors.New("the answer has no code"))
+	}
 	token, err := s.at(d).Exchange(s.issuer.context(ctx), answer.Get("code"), oauth2.VerifierOption(proof.Verifier))
 	if err != nil {
 		return Grant{}, exchangeError(err, signInFailed)

@@ -77,6 +77,28 @@ type SignOut struct {
 // signOutMaxAge bounds how old a logout token may be.
 const signOutMaxAge = 5 * time.Minute
 
+// clockSkew is how far the issuer's clock may be ahead of ours.
+const clockSkew = time.Minute
+
+// timely returns an error for a token of another time: too old, or from the
+// future, from where it could come again when it is forgotten.
+func timely(token *oidc.LogoutToken) error {
+	var claims struct {
+		NotBefore int64 `json:"nbf"`
+	}
+	if err := token.Claims(&claims); err != nil {
+		return err
+	}
+	latest := time.Now().Add(clockSkew)
+	switch {
+	case time.Since(token.IssuedAt) > signOutMaxAge:
+		return errors.New("issued too long ago")
+	case token.IssuedAt.After(latest), time.Unix(claims.NotBefore, 0).After(latest):
+		return errors.New("issued in the future")
+	}
+	return nil
+}
+
 // CheckSignOut checks a logout token (OpenID Connect Back-Channel Logout 1.0). Its
 // errors are fault.Malformed, and fault.Unavailable.
 func (s *SignIn) CheckSignOut(ctx context.Context, raw string) (SignOut, error) {
@@ -90,9 +112,7 @@ func (s *SignIn) CheckSignOut(ctx context.Context, raw string) (SignOut, error) 
 	if raw == "" || len(raw) > maxTokenBytes {
 		err = errors.New("missing or too long")
 	} else if token, err = verifier.VerifyLogout(ctx, raw); err == nil {
-		if time.Since(token.IssuedAt) > signOutMaxAge {
-			err = errors.New("issued too long ago")
-		}
+		err = timely(token)
 	}
 	if err = noted.explain(err); fault.Of(err) == fault.Unavailable {
 		return SignOut{}, err

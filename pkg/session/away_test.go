@@ -54,7 +54,7 @@ func TestRedisIsAway(t *testing.T) {
 		"Renewed":    func() error { _, err := f.store.Renewed(f.ctx, cookie, stored, never(t)); return err },
 		"EndSID":     func() error { _, err := f.store.EndSID(f.ctx, issuer, sid); return err },
 		"EndSubject": func() error { _, err := f.store.EndSubject(f.ctx, issuer, subject); return err },
-		"OnceOnly":   func() error { _, err := f.store.OnceOnly(f.ctx, "jti", time.Minute); return err },
+		"Once":       func() error { return f.store.Once(f.ctx, "jti", time.Minute, func() error { return nil }) },
 		"BeginLogin": func() error { _, _, err := f.store.BeginLogin(f.ctx, session.Login{}); return err },
 		"TakeLogin":  func() error { _, err := f.store.TakeLogin(f.ctx, state, secret); return err },
 	} {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"time"
 
@@ -15,7 +14,7 @@ const (
 	tombstoneLifetime = time.Minute
 	// endBatch is how many sessions are ended in one round trip.
 	endBatch = 500
-	// minOnce keeps OnceOnly from remembering nothing.
+	// minOnce keeps Once from remembering nothing.
 	minOnce = time.Second
 )
 
@@ -93,10 +92,26 @@ func (s *Store) drop(ctx context.Context, ids []string) (dropped int, absent []s
 	return dropped, absent, err
 }
 
-// OnceOnly reports whether it is called with id for the first time within the
-// given time, a second at least. For a logout token id is its issuer and jti.
-func (s *Store) OnceOnly(ctx context.Context, id string, within time.Duration) (first bool, err error) {
-	return s.claim(ctx, keyPrefix+"once:{"+digest(id)+"}", rand.Text(), max(within, minOnce))
+// Once calls do, unless a call with id came to its end without an error within
+// the given time before, a second at least. What failed is done again: a crash or
+// a failing store between do and its memory costs nothing but a second time. For a
+// logout token id is its issuer and jti.
+func (s *Store) Once(ctx context.Context, id string, within time.Duration, do func() error) error {
+	key := keyPrefix + "once:{" + digest(id) + "}"
+	done, err := s.client.Exists(ctx, key).Result()
+	if err != nil {
+		return unreachable("look for what was done", err)
+	}
+	if done > 0 {
+		return nil
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if err := s.client.Set(ctx, key, "1", max(within, minOnce)).Err(); err != nil {
+		return unreachable("remember what was done", err)
+	}
+	return nil
 }
 
 // claim sets an absent key, and reports whether it holds owner now. SET tells

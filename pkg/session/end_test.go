@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/miniserversystem/miniserver/pkg/session"
 )
 
@@ -202,69 +200,46 @@ func TestIndexesStaySmall(t *testing.T) {
 	}
 }
 
-func TestOnceOnly(t *testing.T) {
+func TestOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	other := f.with(limits)
-	const callers = 32
-	firsts := make(chan bool, callers)
-	var group sync.WaitGroup
-	for i := range callers {
-		store := []*session.Store{f.store, other}[i%2]
-		group.Go(func() {
-			first, err := store.OnceOnly(f.ctx, "jti", time.Minute)
-			if err != nil {
-				t.Error(err)
-			}
-			firsts <- first
-		})
-	}
-	group.Wait()
-	close(firsts)
-	n := 0
-	for first := range firsts {
-		if first {
-			n++
+	times := 0
+	do := func() error { times++; return nil }
+	for _, store := range []*session.Store{f.store, f.store, other} {
+		if err := store.Once(f.ctx, "jti", time.Minute, do); err != nil {
+			t.Error(err)
 		}
 	}
-	if n != 1 {
-		t.Errorf("%d were first", n)
+	if times != 1 {
+		t.Errorf("done %d times", times)
 	}
 	if ttl := f.ttl(f.keys()[0]); ttl > time.Minute || ttl < 50*time.Second {
 		t.Errorf("remembered for %s", ttl)
 	}
-	for _, short := range []time.Duration{0, -time.Hour, time.Nanosecond} {
-		id := "short " + short.String()
-		if first, err := f.store.OnceOnly(f.ctx, id, short); !first || err != nil {
-			t.Errorf("%s: %t, %v", id, first, err)
+	// What failed is not done.
+	for range 2 {
+		if err := f.store.Once(f.ctx, "failing", time.Minute, func() error { return errTest }); !errors.Is(err, errTest) {
+			t.Error(err)
 		}
-		if first, err := f.store.OnceOnly(f.ctx, id, short); first || err != nil {
-			t.Errorf("%s again: %t, %v", id, first, err)
+	}
+	if err := f.store.Once(f.ctx, "failing", time.Minute, do); err != nil || times != 2 {
+		t.Errorf("%v, %d times", err, times)
+	}
+	for _, short := range []time.Duration{0, -time.Hour, time.Nanosecond} {
+		before := times
+		for range 2 {
+			if err := f.store.Once(f.ctx, "short "+short.String(), short, do); err != nil {
+				t.Error(err)
+			}
+		}
+		if times != before+1 {
+			t.Errorf("%s: %d times", short, times-before)
 		}
 	}
 	for _, key := range f.keys() {
 		if f.ttl(key) <= 0 {
 			t.Errorf("%s is remembered for good", key)
 		}
-	}
-}
-
-// The client sends a command again when its answer was lost. That it was this
-// caller who came first must survive it.
-func TestOnceOnlyRepeated(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	looking := f.client
-	store := f.with(limits, &watch{before: func(commands []redis.Cmder) {
-		// As the first of two attempts: carried out, its answer not seen.
-		if commands[0].Name() == "set" {
-			looking.Do(f.ctx, commands[0].Args()...)
-		}
-	}})
-	if first, err := store.OnceOnly(f.ctx, "jti", time.Minute); !first || err != nil {
-		t.Errorf("%t, %v", first, err)
-	}
-	if first, err := store.OnceOnly(f.ctx, "jti", time.Minute); first || err != nil {
-		t.Errorf("again: %t, %v", first, err)
 	}
 }

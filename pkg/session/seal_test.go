@@ -125,8 +125,8 @@ func TestRedisLearnsNothing(t *testing.T) {
 	if _, err := store.TakeLogin(f.ctx, state, secret[:42]+"_"); !errors.Is(err, session.ErrLogin) {
 		t.Fatal(err)
 	}
-	if first, err := store.OnceOnly(f.ctx, issuer+" jti-1", time.Minute); !first || err != nil {
-		t.Fatal(first, err)
+	if err := store.Once(f.ctx, issuer+" jti-1", time.Minute, func() error { return nil }); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := store.EndSID(f.ctx, issuer, "another-sid"); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestCommandsHaveOneKey(t *testing.T) {
 	_, refused := store.Create(f.ctx, sample())
 	state, secret, begun := store.BeginLogin(f.ctx, session.Login{})
 	_, taken := store.TakeLogin(f.ctx, state, secret)
-	_, once := store.OnceOnly(f.ctx, "x", time.Minute)
+	once := store.Once(f.ctx, "x", time.Minute, func() error { return nil })
 	if !errors.Is(refused, session.ErrNone) || ended != 3 {
 		t.Error(refused, ended)
 	}
