@@ -9,6 +9,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/account"
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
@@ -89,7 +90,7 @@ func (f *function) link(w http.ResponseWriter, r *http.Request) {
 		}
 		var second Second
 		if err := fn.DecodeJSON(body, &second); err != nil {
-			return account.Account{}, err
+			return account.Account{}, fault.New(fault.Malformed, "request_malformed", "The request cannot be read: %v.", err)
 		}
 		other, err := f.env.Statement(second.Statement)
 		if err != nil {

@@ -28,7 +28,7 @@ const pageMaxAge = "public, max-age=300"
 
 func (g *gateway) registerPages() {
 	g.env.Mux.HandleFunc("GET /{$}", g.limited(file("home.html")))
-	for _, name := range []string{"home.js", "home.css"} {
+	for _, name := range []string{"home.js", "home.css", "icon.svg"} {
 		g.env.Mux.HandleFunc("GET /"+name, g.limited(file(name)))
 	}
 	registerDocs(g.env.Mux, g.limited)

@@ -30,9 +30,10 @@ async function ask(path, { method = "GET", body } = {}) {
     response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(patience) });
     text = await response.text();
   } catch {
-    throw new Refusal(0, { detail: "The server does not answer. Is it running?" });
+    response = null;
   }
   if (asker !== state.person) throw stale;
+  if (!response) throw new Refusal(0, { detail: "The server does not answer. Is it running?" });
   let answer = {};
   try {
     if (text) answer = JSON.parse(text);
@@ -146,7 +147,7 @@ async function loadInbox() {
 
 function fail(refusal) {
   if (refusal === stale) {
-    loadAgain = state.view !== "loading"; // pageshow begins anew
+    loadAgain ||= state.view !== "loading"; // on the way back, pageshow begins anew
   } else if (refusal.status === 401) {
     ended();
   } else if (state.view === "in") {
@@ -369,7 +370,8 @@ const sections = {
     const items = [...state.entitlements.values()].sort((a, b) => (a.stock_keeping_unit < b.stock_keeping_unit ? -1 : 1));
     show($("no-entitlements"), items.length === 0 && !state.reasons.entitlements);
     list($("owned"), items, (e) => e.stock_keeping_unit, fromTemplate("item-of-owned", refund), (row, e) => {
-      fill(row, { ...e, name: nameOf(e.stock_keeping_unit) });
+      const name = nameOf(e.stock_keeping_unit);
+      fill(row, { ...e, name, stock_keeping_unit: name === e.stock_keeping_unit ? "" : e.stock_keeping_unit });
       row.dataset.status = e.status;
       const button = row.querySelector("button");
       show(button, e.status === "ACTIVE" && state.goods.has(e.stock_keeping_unit));
