@@ -122,13 +122,13 @@ func (b *tab) text(selector string) string {
 
 // Expressions about what is to be seen.
 const (
-	signedIn  = "document.querySelector('#user-id')?.innerText.startsWith('u_')"
+	signedIn  = "document.querySelector('#user-id')?.checkVisibility() && document.querySelector('#user-id').innerText.startsWith('u_')"
 	signedOut = "document.querySelector('#sign-in')?.checkVisibility()"
 	isLive    = "document.querySelector('#live')?.innerText === 'Live'"
 )
 
 func shows(selector, text string) string {
-	return fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, text)
+	return fmt.Sprintf("[document.querySelector(%q)].some(e => e?.checkVisibility() && e.innerText.includes(%q))", selector, text)
 }
 
 // rowButton is the button in the row of a list that tells of text.

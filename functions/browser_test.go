@@ -107,6 +107,7 @@ func TestBrowserSignOut(t *testing.T) {
 	}
 	away := s.open(t, one.context)
 	away.until("every tab is signed in", signedIn)
+	away.do(chromedp.Evaluate[chromedp.Void]("addEventListener('pagehide', () => sessionStorage.setItem('left', 'left: ' + document.querySelector('main').textContent))"))
 	away.do(chromedp.Navigate(s.origin + "/docs"))
 	one.click("document.querySelector('#sign-out')")
 	away.do(chromedp.Evaluate[chromedp.Void]("history.back()"))
@@ -115,6 +116,9 @@ func TestBrowserSignOut(t *testing.T) {
 		if b.is("document.querySelector('main').textContent.includes('u_')") {
 			t.Error("the user id is still on the page")
 		}
+	}
+	if !away.is("sessionStorage.getItem('left').startsWith('left: ') && !sessionStorage.getItem('left').includes('u_')") {
+		t.Error("the user id was on the page when it was left")
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 	"net/http/httputil"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/problem"
-	"github.com/miniserversystem/miniserver/pkg/session"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
@@ -24,8 +24,19 @@ func (g *gateway) newProxy() *httputil.ReverseProxy {
 		Transport:      g.env.Invoke,
 		ModifyResponse: answered,
 		ErrorHandler:   g.unreachable,
+		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copyBytes]byte) }}},
 	}
 }
+
+// copyBytes holds most answers whole. The proxy would make 32 KiB anew for each.
+const copyBytes = 8 << 10
+
+// buffers is an httputil.BufferPool.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte { return b.pool.Get().(*[copyBytes]byte)[:] }
+
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[copyBytes]byte)(buffer)) }
 
 // forward passes a request on to f, with the statement that caller made it.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
@@ -130,7 +141,7 @@ func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
 			return
 		case <-look.C:
 		}
-		if _, err := g.sessions.Load(ctx, cookie); errors.Is(err, session.ErrNone) {
+		if alive, err := g.sessions.Alive(ctx, cookie); err == nil && !alive {
 			end()
 			return
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -21,7 +20,10 @@ type client struct {
 	out  []byte
 }
 
-const requestTimeout = 30 * time.Second
+const (
+	requestTimeout = 30 * time.Second
+	maxAnswer      = 16 << 10 // bytes of a body; nothing longer is asked for here
+)
 
 func dial(ctx context.Context, address, token string) (*client, error) {
 	conn, err := (&net.Dialer{Timeout: requestTimeout}).DialContext(ctx, "tcp", address)
@@ -30,7 +32,7 @@ func dial(ctx context.Context, address, token string) (*client, error) {
 	}
 	head := "POST /v1/entitlements/grants HTTP/1.1\r\nHost: " + address + "\r\nAuthorization: Bearer " + token +
 		"\r\nContent-Type: application/json\r\nIdempotency-Key: "
-	return &client{conn: conn, in: bufio.NewReader(conn), head: []byte(head)}, nil
+	return &client{conn: conn, in: bufio.NewReaderSize(conn, maxAnswer), head: []byte(head)}, nil
 }
 
 func (c *client) close() { _ = c.conn.Close() }
@@ -47,49 +49,62 @@ func (c *client) grant(user, key string) error {
 }
 
 func (c *client) send(request []byte) error {
-	if err := c.conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
-		return err
-	}
-	if _, err := c.conn.Write(request); err != nil {
-		return err
-	}
-	return c.answer()
+	_, err := c.fetch(request)
+	return err
 }
 
-// answer reads one answer and fails unless it is a 200.
-func (c *client) answer() error {
+// fetch sends one request and returns the body of its answer, which is good until
+// the next one. It fails unless that is a 200.
+func (c *client) fetch(request []byte) ([]byte, error) {
+	if err := c.conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
+		return nil, err
+	}
+	if _, err := c.conn.Write(request); err != nil {
+		return nil, err
+	}
+	status, length, err := c.readHead()
+	if err != nil {
+		return nil, err
+	}
+	if length < 0 {
+		return nil, fmt.Errorf("an answer without Content-Length, status %s", status)
+	}
+	body, err := c.in.Peek(length)
+	if err != nil {
+		return nil, err
+	}
+	if status != "200" {
+		return nil, fmt.Errorf("status %s: %.500s", status, body)
+	}
+	_, err = c.in.Discard(length) // Peek's bytes stay until the next read
+	return body, err
+}
+
+// readHead reads an answer's status line and headers; length is -1 when they do
+// not tell it.
+func (c *client) readHead() (status string, length int, err error) {
 	line, err := c.in.ReadSlice('\n')
 	if err != nil {
-		return err
+		return "", 0, err
 	}
 	if len(line) < len("HTTP/1.1 200") {
-		return fmt.Errorf("no status line: %q", line)
+		return "", 0, fmt.Errorf("no status line: %q", line)
 	}
-	status := string(line[9:12])
-	length := -1
+	status, length = string(line[9:12]), -1
 	for {
 		if line, err = c.in.ReadSlice('\n'); err != nil {
-			return err
+			return "", 0, err
 		}
 		if len(line) <= len("\r\n") {
-			break
+			return status, length, nil
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		if bytes.EqualFold(name, []byte("content-length")) {
 			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
-				return err
+				return "", 0, err
 			}
 		}
 	}
-	if length < 0 {
-		return errors.New("an answer without Content-Length")
-	}
-	if status != "200" {
-		body, err := c.in.Peek(min(length, 500))
-		return errors.Join(fmt.Errorf("status %s: %s", status, body), err)
-	}
-	_, err = c.in.Discard(length)
-	return err
 }
 
 const users = 1_000_000

@@ -89,7 +89,7 @@ func (b *bench) resident(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, err := residentPeak(s.process.Pid)
+	before, err := memoryOf(s.process.Pid, peakMemory)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (b *bench) resident(ctx context.Context) error {
 	if err := s.drained(ctx); err != nil {
 		return err
 	}
-	peak, err := residentPeak(s.process.Pid)
+	peak, err := memoryOf(s.process.Pid, peakMemory)
 	if err != nil {
 		return err
 	}

@@ -63,36 +63,12 @@ func bounded(value, target time.Duration) string {
 
 // paced sends that many grants at a steady rate and returns how long each took to be told.
 func (b *bench) paced(ctx context.Context, s *system, total int) ([]time.Duration, error) {
-	const clients = 16 // more than are ever busy
 	run := uuid.NewString()
 	sentAt := make([]time.Time, total)
-	next := make(chan int)
-	failures := make([]error, clients)
-	var group sync.WaitGroup
-	for i := range clients {
-		c, err := dial(ctx, s.address, b.token)
-		if err != nil {
-			return nil, err
-		}
-		defer c.close()
-		group.Go(func() {
-			for n := range next {
-				sentAt[n] = time.Now()
-				if err := c.grant(fmt.Sprintf("%s/%d", run, n), randomKey()); err != nil {
-					failures[i] = err
-				}
-			}
-		})
-	}
-	ticker := time.NewTicker(time.Second / pacedPerSecond)
-	defer ticker.Stop()
-	for n := range total {
-		<-ticker.C
-		next <- n
-	}
-	close(next)
-	group.Wait()
-	if err := errors.Join(failures...); err != nil {
+	if err := b.steadily(ctx, s, b.token, total, func(c *client, n int) error {
+		sentAt[n] = time.Now()
+		return c.grant(fmt.Sprintf("%s/%d", run, n), randomKey())
+	}); err != nil {
 		return nil, err
 	}
 	if err := s.drained(ctx); err != nil {
@@ -113,4 +89,36 @@ func (b *bench) paced(ctx context.Context, s *system, total int) ([]time.Duratio
 	}
 	b.progress("  %s: p50 %s, p99 %s", s.log, ms(percentile(took, 0.5)), ms(percentile(took, 0.99)))
 	return took, err
+}
+
+// steadily calls do with 0 up to total, pacedPerSecond times a second, each time
+// with a connection that is free.
+func (b *bench) steadily(ctx context.Context, s *system, token string, total int, do func(c *client, n int) error) error {
+	const clients = 16 // more than are ever busy
+	next := make(chan int)
+	failures := make([]error, clients)
+	var group sync.WaitGroup
+	for i := range clients {
+		c, err := dial(ctx, s.address, token)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+		group.Go(func() {
+			for n := range next {
+				if err := do(c, n); err != nil {
+					failures[i] = err
+				}
+			}
+		})
+	}
+	ticker := time.NewTicker(time.Second / pacedPerSecond)
+	defer ticker.Stop()
+	for n := range total {
+		<-ticker.C
+		next <- n
+	}
+	close(next)
+	group.Wait()
+	return errors.Join(failures...)
 }

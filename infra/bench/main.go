@@ -1,7 +1,7 @@
 // Command bench measures what the system can do, each thing beside a limit or a
 // peer on the same servers in the same minute, by turns. On a noisy machine only
-// the ratios mean anything. It starts a private, durable Postgres, a NATS and an
-// issuer under .local/bench, stops them, and prints a Markdown table:
+// the ratios mean anything. It starts a private, durable Postgres, a NATS, a Redis
+// and an issuer under .local/bench, stops them, and prints a Markdown table:
 //
 //	go run ./infra/bench                   # everything, in less than 8 minutes
 //	go run ./infra/bench -quick            # small counts: does it work
@@ -38,10 +38,19 @@ var experiments = []struct {
 	{"consume", (*bench).consume},
 	{"latency", (*bench).latency},
 	{"drained", (*bench).drained},
+	{"front", (*bench).front},
+	{"streams", (*bench).streams},
 	{"footprint", (*bench).footprint},
 }
 
 func main() {
+	if os.Getenv(peerVariable) != "" {
+		if err := servePeer(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: peer:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var names []string
 	for _, e := range experiments {
 		names = append(names, e.name)

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -63,21 +61,6 @@ func answers(ctx context.Context, address, path string, poll time.Duration) erro
 		case <-time.After(poll):
 		}
 	}
-}
-
-// residentPeak is the most memory that a process ever held, in MiB.
-func residentPeak(pid int) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")))
-			return float64(kib) / 1024, err
-		}
-	}
-	return 0, errors.New("no VmHWM")
 }
 
 // statementKeys is the setting without which a function does not start alone.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -54,7 +53,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := listen()
 	if err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (b *bench) tidy(ctx context.Context) error {
 func (b *bench) onTidy(do func() error) { b.closers = append(b.closers, do) }
 
 func build(ctx context.Context, out, what string) error {
-	command := exec.CommandContext(ctx, "go", "build", "-o", out, what)
+	command := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, what) // as an image is built
 	command.Stderr = os.Stderr
 	return command.Run()
 }

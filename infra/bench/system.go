@@ -16,12 +16,14 @@ import (
 )
 
 // system is everything in one process of its own, as infra/serve runs it, on a
-// database and a NATS of its own: two systems can be measured by turns.
+// database, a Redis and a NATS of its own: two systems can be measured by turns.
 type system struct {
-	address string // of the gateway
-	pool    *pgxpool.Pool
-	process *os.Process
-	log     string // path of what it printed
+	address  string // of the gateway
+	database string // its URL
+	pool     *pgxpool.Pool
+	redis    *devserver.Redis
+	process  *os.Process
+	log      string // path of what it printed
 }
 
 // system starts one that answers; environment overrides its settings. It is
@@ -35,13 +37,19 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 	if err != nil {
 		return nil, err
 	}
-	s := &system{log: filepath.Join(b.dir, name+".log")}
+	redis, err := b.redis(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &system{database: database, redis: redis, log: filepath.Join(b.dir, name+".log")}
 	if s.pool, err = postgres.Open(database, 2, "cache_statement"); err != nil {
 		return nil, err
 	}
 	b.onTidy(func() error { s.pool.Close(); return nil })
 	process, port, err := b.exec(ctx, b.serve, s.log, append([]string{
-		"DATABASE_URL=" + database, "NATS_URL=" + nats.URL(), "OIDC_ISSUER=" + b.issuer.URL(), "LOG_LEVEL=warn",
+		"DATABASE_URL=" + database, "REDIS_URL=" + redis.URL(), "NATS_URL=" + nats.URL(), "OIDC_ISSUER=" + b.issuer.URL(), "LOG_LEVEL=warn",
+		// What one purchase service may send is counted, and is not what is measured.
+		"LIMIT_SERVICE_RATE=1000000", "LIMIT_SERVICE_BURST=1000000",
 	}, environment...)...)
 	if err != nil {
 		return nil, err
@@ -66,6 +74,19 @@ func (b *bench) nats(ctx context.Context, name string) (*devserver.NATS, error) 
 		b.onTidy(func() error { return errors.Join(nats.Stop(), os.RemoveAll(dir)) })
 	}
 	return nats, err
+}
+
+// redis starts an empty Redis, which is removed when the experiment ends.
+func (b *bench) redis(ctx context.Context, name string) (*devserver.Redis, error) {
+	dir := filepath.Join(b.dir, "redis-"+name)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	redis, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: dir, Binaries: b.binaries})
+	if err == nil {
+		b.onTidy(func() error { return errors.Join(redis.Stop(), os.RemoveAll(dir)) })
+	}
+	return redis, err
 }
 
 // drained waits until every event was told.

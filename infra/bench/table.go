@@ -39,7 +39,7 @@ func (b *bench) note(format string, args ...any) {
 
 func (b *bench) markdown() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "Medians of %d rounds by turns, on %d CPUs that load generator, NATS, Postgres (durable) and functions share; only the ratios carry over to another machine. A ratio in bold missed its target.\n\n",
+	fmt.Fprintf(&out, "Medians of %d rounds by turns, on %d CPUs that load generator, NATS, Redis, Postgres (durable) and functions share; only the ratios carry over to another machine. A ratio in bold missed its target.\n\n",
 		b.sizes.rounds, runtime.NumCPU())
 	out.WriteString("| work | ours | limit or peer | ratio | target |\n|---|---|---|---|---|\n")
 	for _, r := range b.rows {

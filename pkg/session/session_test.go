@@ -172,3 +172,24 @@ func TestLoadIsOneRoundTrip(t *testing.T) {
 		t.Errorf("sent %v", names)
 	}
 }
+
+func TestAlive(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	cookie := f.create(sample())
+	before := f.ttl(key(cookie))
+	if alive, err := f.store.Alive(f.ctx, cookie); !alive || err != nil {
+		t.Errorf("%t, %v", alive, err)
+	}
+	if f.ttl(key(cookie)) > before {
+		t.Error("looking put off the idle limit")
+	}
+	if _, err := f.store.EndSID(f.ctx, issuer, sid); err != nil {
+		t.Fatal(err)
+	}
+	for _, ended := range []string{cookie, "", "no cookie"} {
+		if alive, err := f.store.Alive(f.ctx, ended); alive || err != nil {
+			t.Errorf("%q: %t, %v", ended, alive, err)
+		}
+	}
+}

@@ -69,6 +69,20 @@ func (s *Store) Load(ctx context.Context, cookie string) (Session, error) {
 	return session, nil
 }
 
+// Alive reports whether a session that was loaded has not ended since. It neither
+// opens it nor puts off its idle limit.
+func (s *Store) Alive(ctx context.Context, cookie string) (bool, error) {
+	p, ok := find(cookie)
+	if !ok {
+		return false, nil
+	}
+	found, err := s.client.Exists(ctx, p.key).Result()
+	if err != nil {
+		return false, unreachable("look for a session", err)
+	}
+	return found > 0, nil
+}
+
 // read returns the session as it is stored, opened and sealed, or ErrNone.
 func (s *Store) read(ctx context.Context, p place) (session Session, sealed []byte, err error) {
 	sealed, err = s.client.Get(ctx, p.key).Bytes()

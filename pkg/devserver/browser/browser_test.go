@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
 	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 )
 

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// ask is a request and what its answer must hold.
+type ask struct {
+	request []byte
+	want    string
+}
+
+func newAsk(address, path, header, want string) ask {
+	return ask{[]byte("GET " + path + " HTTP/1.1\r\nHost: " + address + "\r\nAccept: application/json\r\n" + header + "\r\n"), want}
+}
+
+// ask sends a request and fails unless its answer is a 200 that holds what it must.
+func (c *client) ask(a ask) error {
+	body, err := c.fetch(a.request)
+	if err == nil && !bytes.Contains(body, []byte(a.want)) {
+		err = fmt.Errorf("%q is not in %.500q", a.want, body)
+	}
+	return err
+}
+
+// probe is one of the things that are asked, and what each round found.
+type probe struct {
+	name, address string
+	pid           int // of the process that serves it
+	asks          []ask
+	p50, p99, cpu []time.Duration // the last a request
+}
+
+// warm asks everything once, and then for a while, so that nobody has to be met,
+// looked up or connected to later.
+func (p *probe) warm(ctx context.Context, window time.Duration) error {
+	c, err := dial(ctx, p.address, "")
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for _, a := range p.asks {
+		if err := c.ask(a); err != nil {
+			return err
+		}
+	}
+	_, err = p.run(window)(ctx)
+	p.p50, p.p99, p.cpu = nil, nil, nil
+	return err
+}
+
+// run is an arm. Any answer but the right one ends it: a 429, too.
+func (p *probe) run(window time.Duration) func(context.Context) (float64, error) {
+	return func(ctx context.Context) (float64, error) {
+		var took [frontClients][]time.Duration
+		opened := 0
+		before, err := cpuOf(p.pid)
+		if err != nil {
+			return 0, err
+		}
+		rate, err := load(ctx, frontClients, window, func(ctx context.Context) (func() error, func(), error) {
+			c, err := dial(ctx, p.address, "")
+			if err != nil {
+				return nil, nil, err
+			}
+			mine := &took[opened]
+			opened++
+			return func() error {
+				began := time.Now()
+				err := c.ask(p.asks[rand.IntN(len(p.asks))])
+				*mine = append(*mine, time.Since(began))
+				return err
+			}, c.close, nil
+		})
+		after, failed := cpuOf(p.pid)
+		if err = errors.Join(err, failed); err != nil {
+			return 0, err
+		}
+		var all []time.Duration
+		for _, some := range took {
+			all = append(all, some...)
+		}
+		p.p50, p.p99 = append(p.p50, percentile(all, 0.5)), append(p.p99, percentile(all, 0.99))
+		p.cpu = append(p.cpu, (after-before)/time.Duration(len(all)))
+		return rate, nil
+	}
+}
+
+// text is the median of the rounds.
+func (p *probe) text(rate float64) string {
+	return fmt.Sprintf("%s, p50 %s, p99 %s", perSecond(rate), ms(percentile(p.p50, 0.5)), ms(percentile(p.p99, 0.5)))
+}

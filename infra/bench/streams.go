@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+)
+
+const (
+	openStreams = 100
+	moreStreams = 400 // beside them, to see what a stream takes
+	streamPath  = "/v1/me/notifications/stream"
+	idleFor     = 2 * time.Second
+)
+
+// streams measures what an open stream takes, beside a bare net/http handler that
+// keeps an answer open, and the time from sending a grant to its event on the
+// player's stream, at a steady 50 a second while 100 streams are open. They are
+// opened as browsers do it, by cookie.
+func (b *bench) streams(ctx context.Context) error {
+	issuer, err := b.tokenIssuer()
+	if err != nil {
+		return err
+	}
+	s, players, err := b.door(ctx, "streams", issuer)
+	if err != nil {
+		return err
+	}
+	p, err := b.peer(ctx, s, issuer)
+	if err != nil {
+		return err
+	}
+	if err := (&probe{address: s.address, pid: s.process.Pid, asks: me(s, players, byCookie)}).warm(ctx, b.sizes.front/3); err != nil {
+		return err
+	}
+	events := make(chan told, openStreams)
+	ours, err := b.openStreams(ctx, s.process.Pid, func(n int) (func(), error) {
+		return follow(ctx, s.address, streamPath, players[n%playerCount].cookie, events)
+	})
+	if err != nil {
+		return err
+	}
+	theirs, err := b.openStreams(ctx, p.process.Pid, func(int) (func(), error) { return follow(ctx, p.address, "/open", "", nil) })
+	if err != nil {
+		return err
+	}
+	b.row(fmt.Sprintf("memory of an open stream, %d of them", openStreams+moreStreams), fmt.Sprintf("%.0f KiB", ours.memory),
+		fmt.Sprintf("a bare net/http answer kept open: %.0f KiB", theirs.memory), judged(ours.memory/theirs.memory, true), "–")
+	b.note("An open stream on which nothing happens, by session cookie, takes %d µs of the process's CPU a second: 1000 of them %.1f %% of one CPU.",
+		ours.cpu.Microseconds(), float64(ours.cpu.Microseconds())/10)
+	token, err := issuer.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter)
+	if err != nil {
+		return err
+	}
+	if _, err := b.live(ctx, s, token, players[:openStreams], events, pacedPerSecond); err != nil { // to warm up
+		return err
+	}
+	took, err := b.live(ctx, s, token, players[:openStreams], events, int(b.sizes.paced.Seconds()*pacedPerSecond))
+	if err != nil {
+		return err
+	}
+	p50, p99 := percentile(took, 0.5), percentile(took, 0.99)
+	work := fmt.Sprintf("grant → event on the player's stream at %d/s, %d open streams", pacedPerSecond, openStreams)
+	b.row(work+", p50", ms(p50), "–", "–", bounded(p50, 15*time.Millisecond))
+	b.row(work+", p99", ms(p99), "–", "–", bounded(p99, 60*time.Millisecond))
+	return nil
+}
+
+// streamCost is what one stream more takes of a process.
+type streamCost struct {
+	memory float64       // resident, in KiB
+	cpu    time.Duration // a second, while nothing happens
+}
+
+// openStreams opens streams by open, which returns how to close one, and looks what
+// the later ones took, which meet a process that is warm. Those are closed again;
+// openStreams of them stay open until the experiment ends.
+func (b *bench) openStreams(ctx context.Context, pid int, open func(n int) (closing func(), err error)) (streamCost, error) {
+	var opened []func()
+	b.onTidy(func() error {
+		for _, closing := range opened {
+			closing()
+		}
+		return nil
+	})
+	var memory [2]float64
+	var cpu [2]time.Duration
+	for i, n := range []int{openStreams, moreStreams} {
+		for range n {
+			closing, err := open(len(opened))
+			if err != nil {
+				return streamCost{}, err
+			}
+			opened = append(opened, closing)
+		}
+		var err error
+		if cpu[i], err = idleCPU(ctx, pid); err != nil {
+			return streamCost{}, err
+		}
+		if memory[i], err = memoryOf(pid, currentMemory); err != nil {
+			return streamCost{}, err
+		}
+	}
+	for _, closing := range opened[openStreams:] {
+		closing()
+	}
+	return streamCost{(memory[1] - memory[0]) * 1024 / moreStreams, max(0, cpu[1]-cpu[0]) / moreStreams}, nil
+}
+
+// idleCPU is the CPU that a process uses in a second in which nobody asks for anything.
+func idleCPU(ctx context.Context, pid int) (time.Duration, error) {
+	before, err := cpuOf(pid)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-time.After(idleFor):
+	}
+	after, err := cpuOf(pid)
+	return time.Duration(float64(after-before) / time.Since(began).Seconds()), err
+}
