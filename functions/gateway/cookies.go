@@ -44,10 +44,22 @@ func (c cookies) clear(w http.ResponseWriter, name string) { c.set(w, name, "", 
 // session returns the value of the session cookie, "" without one. Two of them
 // are as good as none: one was planted by another site of the same domain.
 func (c cookies) session(r *http.Request) string {
-	if found := r.CookiesNamed(c.prefix + sessionCookie); len(found) == 1 {
-		return found[0].Value
+	if found := c.sessions(r); len(found) == 1 {
+		return found[0]
 	}
 	return ""
+}
+
+// maxSessions bounds how many session cookies a request is looked at for.
+const maxSessions = 4
+
+// sessions returns the values of all session cookies.
+func (c cookies) sessions(r *http.Request) (values []string) {
+	found := r.CookiesNamed(c.prefix + sessionCookie)
+	for _, cookie := range found[:min(len(found), maxSessions)] {
+		values = append(values, cookie.Value)
+	}
+	return values
 }
 
 // setLogin remembers a sign-in in progress, and forgets others when there are too

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
@@ -83,7 +85,22 @@ func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
 		g.refusePage(w, r, err)
 		return
 	}
-	http.Redirect(w, r, login.ReturnTo, http.StatusSeeOther)
+	seeOther(w, login.ReturnTo)
+}
+
+// seeOther sends the browser to a path on this site. http.Redirect would clean what
+// stands behind #, too.
+func seeOther(w http.ResponseWriter, path string) {
+	var ascii strings.Builder
+	for _, b := range []byte(path) {
+		if b >= utf8.RuneSelf {
+			fmt.Fprintf(&ascii, "%%%02X", b)
+		} else {
+			ascii.WriteByte(b)
+		}
+	}
+	w.Header().Set("Location", ascii.String())
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 // open begins the session of somebody who signed in.

@@ -22,21 +22,29 @@ func (g *gateway) logout(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, err)
 		return
 	}
-	ended, err := g.sessions.Delete(r.Context(), g.cookies.session(r))
-	if err != nil && !errors.Is(err, session.ErrNone) {
-		g.refuse(w, r, err) // it has not ended: try again
-		return
-	}
-	g.cookies.clear(w, sessionCookie)
-	if err == nil {
-		// The browser may be closed at this moment.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), endTimeout)
-		defer cancel()
-		if err := g.signIn.End(ctx, ended.IDToken, ended.RefreshToken); err != nil {
-			g.env.Logger().WarnContext(ctx, "session not ended at the issuer", "error", err.Error())
+	// All of them, although two are as good as none otherwise: who is told that they
+	// are signed out must be.
+	for _, cookie := range g.cookies.sessions(r) {
+		ended, err := g.sessions.Delete(r.Context(), cookie)
+		if err != nil && !errors.Is(err, session.ErrNone) {
+			g.refuse(w, r, err) // it has not ended: try again
+			return
+		}
+		if err == nil {
+			g.endAtIssuer(r.Context(), ended)
 		}
 	}
+	g.cookies.clear(w, sessionCookie)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (g *gateway) endAtIssuer(ctx context.Context, ended session.Session) {
+	// The browser may be closed at this moment.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := g.signIn.End(ctx, ended.IDToken, ended.RefreshToken); err != nil {
+		g.env.Logger().WarnContext(ctx, "session not ended at the issuer", "error", err.Error())
+	}
 }
 
 const (

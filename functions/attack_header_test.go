@@ -1,0 +1,125 @@
+package functions_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+// behindServe is the system as a process serves it, with the limits of fn.Serve.
+func (s *system) behindServe() (address string) {
+	s.t.Helper()
+	listener := listen(s.t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	handler := s.runtime.Invoke.(fn.Local)[functions.GatewayName]
+	go func() { done <- fn.Serve(ctx, listener, handler, s.runtime.Settings, func() {}) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Errorf("Serve: %v", err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// Headers that are too long or too slow hold nothing up.
+func TestAttackHeaders(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	const patience = time.Second
+	s := startAt(t, i, "READ_HEADER_TIMEOUT="+patience.String(), "SHUTDOWN_GRACE=2s")
+	address := s.behindServe()
+	const ask = "GET /health/liveness HTTP/1.1\r\nHost: x\r\n"
+	line := "X-A: " + strings.Repeat("x", 1017) + "\r\n" // 1 KiB
+	for name, test := range map[string]struct {
+		headers string
+		status  int
+	}{
+		"15 KiB":                   {strings.Repeat(line, 15), 200},
+		"15 KiB in one":            {"X-A: " + strings.Repeat("x", 15<<10) + "\r\n", 200},
+		"21 KiB":                   {strings.Repeat(line, 21), 431},
+		"21 KiB in one":            {"X-A: " + strings.Repeat("x", 21<<10) + "\r\n", 431},
+		"21 KiB in one name":       {strings.Repeat("x", 21<<10) + ": x\r\n", 431},
+		"1 MiB":                    {strings.Repeat(line, 1024), 431},
+		"1 MiB without an end":     {strings.Repeat("x", 1<<20), 431},
+		"21 KiB of cookies":        {"Cookie: " + strings.Repeat("a=b; ", 21<<10/5) + "\r\n", 431},
+		"21 KiB of authorization":  {"Authorization: Bearer " + strings.Repeat("x", 21<<10) + "\r\n", 431},
+		"10 000 of them":           {strings.Repeat("A: b\r\n", 10_000), 431},
+		"15 KiB of bearer's token": {"Authorization: Bearer " + strings.Repeat("x", 15<<10) + "\r\n", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", address)
+			must(t, err)
+			defer conn.Close()
+			must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+			// The server stops reading and answers, so that writing may fail.
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				_, _ = io.WriteString(conn, ask+test.headers+"\r\n")
+			}()
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			must(t, err)
+			_ = response.Body.Close()
+			if response.StatusCode != test.status {
+				t.Errorf("answered %s", response.Status)
+			}
+			_ = conn.Close()
+			<-written
+		})
+	}
+	t.Run("a URL of 21 KiB", func(t *testing.T) {
+		response, err := http.Get("http://" + address + "/login?return_to=/" + strings.Repeat("x", 21<<10))
+		must(t, err)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("answered %s", response.Status)
+		}
+	})
+	for name, text := range map[string]string{"nothing": "", "half a line": "GET /docs HT", "no end of the headers": "GET /docs HTTP/1.1\r\nHost: x\r\nX-A: "} {
+		t.Run("slow: "+name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", address)
+			must(t, err)
+			defer conn.Close()
+			began := time.Now()
+			must(t, conn.SetReadDeadline(began.Add(15*time.Second)))
+			_, err = fmt.Fprint(conn, text)
+			must(t, err)
+			if text != "" { // a byte now and then prolongs nothing
+				stop := make(chan struct{})
+				defer close(stop)
+				go func() {
+					drip := time.NewTicker(100 * time.Millisecond)
+					defer drip.Stop()
+					for {
+						select {
+						case <-stop:
+							return
+						case <-drip.C:
+							_, _ = io.WriteString(conn, "x")
+						}
+					}
+				}()
+			}
+			answered, err := io.ReadAll(conn)
+			took := time.Since(began)
+			if errors.Is(err, os.ErrDeadlineExceeded) || took < patience*9/10 || strings.Contains(string(answered), "200 OK") {
+				t.Errorf("cut after %s: %q, %v", took, answered, err)
+			}
+			t.Logf("cut after %s: %q", took.Round(time.Millisecond), answered)
+		})
+	}
+}

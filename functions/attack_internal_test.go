@@ -1,0 +1,137 @@
+package functions_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/miniserversystem/miniserver/functions/account"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+)
+
+// The account function links two identities that the gateway vouches for, both of
+// them, and to it.
+func TestAttackInternalLink(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	s := startAt(t, i)
+	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
+	must(t, err)
+	state := func(function string, identity auth.Identity) string {
+		statement, err := signer.Sign(function, identity)
+		must(t, err)
+		return statement
+	}
+	private, _, err := auth.NewKeyPair()
+	must(t, err)
+	forger, err := auth.NewSigner(private)
+	must(t, err)
+	aliceToken := i.fresh(t, "alice", nil)
+	alice := auth.Identity{Issuer: i.url, Subject: "alice", UserID: s.userID(aliceToken)}
+	bob := auth.Identity{Issuer: i.url, Subject: "bob"}
+	first, second := state("account", alice), state("account", bob)
+	forged := func(identity auth.Identity) string {
+		statement, err := forger.Sign("account", identity)
+		must(t, err)
+		return statement
+	}
+	pieces := strings.Split(second, ".")
+	var key jose.JSONWebKey
+	must(t, json.Unmarshal([]byte(s.runtime.Settings.IdentitySigningKey), &key))
+	unsigned := part(map[string]any{"alg": "none", "kid": key.KeyID}) + "." + pieces[1] + "."
+	for name, test := range map[string]struct {
+		first, second string
+		status        int
+	}{
+		"neither":                      {"", "", 401},
+		"no first":                     {"", second, 401},
+		"no second":                    {first, "", 401},
+		"the first is forged":          {forged(alice), second, 401},
+		"the second is forged":         {first, forged(bob), 401},
+		"the first for another":        {state("grant", alice), second, 401},
+		"the second for another":       {first, state("gateway", bob), 401},
+		"the second for the wrong one": {first, state("inbox", bob), 401},
+		"the second is a token":        {first, i.fresh(t, "bob", nil), 401},
+		"the first is a token":         {aliceToken, second, 401},
+		"the second has no signature":  {first, pieces[0] + "." + pieces[1] + ".", 401},
+		"the second has alg none":      {first, unsigned, 401},
+		"the second is garbage":        {first, "x", 401},
+		"nobody's account":             {state("account", auth.Identity{Issuer: i.url, Subject: "carol"}), second, 404},
+		"an account that is not there": {state("account", auth.Identity{Issuer: i.url, Subject: "carol", UserID: nudged(alice.UserID)}), second, 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := s.in(t)
+			var headers []string
+			if test.first != "" {
+				headers = []string{auth.StatementHeader + ": " + test.first}
+			}
+			wantProblem(t, s.direct("account", http.MethodPost, account.LinkPath, `{"statement":"`+test.second+`"}`, headers...), test.status, "")
+			if n := s.count(`SELECT count(*) FROM account.identities`); n != 1 {
+				t.Errorf("%d identities", n)
+			}
+		})
+	}
+	// The same two without a flaw are linked.
+	linked := s.direct("account", http.MethodPost, account.LinkPath, `{"statement":"`+second+`"}`, auth.StatementHeader+": "+first)
+	wantStatus(t, linked, http.StatusOK)
+	if n := s.count(`SELECT count(*) FROM account.identities`); n != 2 {
+		t.Errorf("%d identities", n)
+	}
+}
+
+// It is not to be reached from outside, however it is written.
+func TestAttackInternalLinkFromOutside(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	s := startAt(t, i)
+	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
+	must(t, err)
+	alice := i.fresh(t, "alice", nil)
+	// Even with good statements: somebody may have seen them.
+	first, err := signer.Sign("account", auth.Identity{Issuer: i.url, Subject: "alice", UserID: s.userID(alice)})
+	must(t, err)
+	second, err := signer.Sign("account", auth.Identity{Issuer: i.url, Subject: "bob"})
+	must(t, err)
+	body := `{"statement":"` + second + `"}`
+	for _, path := range []string{
+		"/identities", "/identities/", "//identities", "/./identities", "/%69dentities", "/Identities", "/IDENTITIES", "/identities?x=1", "/identities;x=1", "/identities%2f", "/%2fidentities",
+		"/account/identities", "/function/account/identities", "/v1/identities", "/v1/../identities", "/v1/%2e%2e/identities", "/v1/me/..%2f..%2fidentities", "/v1/me/../../identities",
+		"/v1/me/identities/../../../identities", "/v1/users/..%2f..%2fidentities", "/v1/me/notifications/..%2f..%2f..%2f..%2fidentities/read", "/v1/me/notifications/..%2f..%2f..%2fidentities%3f/read",
+		`/v1/me/..\..\identities`, "/identities%00", "/identities%20", "/identities.json",
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodGet} {
+			a := s.call(method, path, alice, body, auth.StatementHeader+": "+first)
+			if a.status < 400 || a.status >= 500 {
+				t.Errorf("%s %s: %d %s", method, path, a.status, a.body)
+			}
+		}
+	}
+	address := strings.TrimPrefix(s.url, "http://")
+	for name, head := range map[string]string{
+		"another host":         "POST /identities HTTP/1.1\r\nHost: account",
+		"a whole URL":          "POST http://account/identities HTTP/1.1\r\nHost: account",
+		"a whole URL, of ours": "POST " + s.url + "/identities HTTP/1.1\r\nHost: " + address,
+		"forwarded to":         "POST /v1/me HTTP/1.1\r\nHost: " + address + "\r\nX-Original-URL: /identities\r\nX-Rewrite-URL: /identities\r\nX-Forwarded-Host: account\r\nX-Forwarded-Prefix: /identities",
+	} {
+		conn, err := net.Dial("tcp", address)
+		must(t, err)
+		_, err = fmt.Fprintf(conn, "%s\r\nAuthorization: Bearer %s\r\n%s: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+			head, alice, auth.StatementHeader, first, len(body), body)
+		must(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		must(t, err)
+		if a := s.read(response); a.status != http.StatusNotFound && name != "forwarded to" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+		_ = conn.Close()
+	}
+	if n := s.count(`SELECT count(*) FROM account.identities WHERE subject = 'bob'`); n != 0 {
+		t.Error("bob is linked")
+	}
+}
