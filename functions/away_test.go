@@ -416,7 +416,7 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 	t.Logf("%d requests with a token: median %s, 99%% %s, most %s, %d above 200 ms; %d with a session: median %s, most %s",
 		len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], slow, len(waited), waited[len(waited)/2], waited[len(waited)-1])
 	// On a busy machine some are slow for other reasons; one that waits for Redis takes a second.
-	if slow > len(took)/20+1 || took[len(took)/2] > 100*time.Millisecond || took[len(took)-1] > 900*time.Millisecond {
+	if slow > len(took)/5 || took[len(took)/2] > 100*time.Millisecond || took[len(took)-1] > 900*time.Millisecond {
 		t.Errorf("with a token: median %s, most %s, %d of %d above 200 ms", took[len(took)/2], took[len(took)-1], slow, len(took))
 	}
 	if most := waited[len(waited)-1]; most > 4*time.Second {
@@ -566,7 +566,7 @@ func TestOverviewWhilePostgresHangs(t *testing.T) {
 	valve.hang()
 	began := time.Now()
 	wantOverview(t, s.call(http.MethodGet, overviewPath, alice, ""), map[string]string{"account": "timeout", "entitlements": "timeout"})
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	valve.goOn()

@@ -123,7 +123,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	account, entitlements := s.standIn("account"), s.standIn("entitlements")
 	alice := people.player(t, "alice")
 	wantStatus(t, s.call(http.MethodGet, mePath, alice, ""), http.StatusOK) // or it has to be found out first
-	const slow = time.Second
+	const slow = 1500 * time.Millisecond
 	for _, p := range []*standIn{account, entitlements} {
 		p.answers(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(slow)
@@ -134,7 +134,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	wantOverview(t, s.call(http.MethodGet, overviewPath, alice, ""), nil)
 	took := time.Since(began)
 	t.Logf("two parts of %s took %s", slow, took)
-	if took < slow || took > slow*17/10 {
+	if took < slow || took > slow*18/10 {
 		t.Errorf("two parts of %s took %s", slow, took)
 	}
 }
@@ -143,6 +143,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 func TestOverviewPartFails(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond
+	const patience = 3 * time.Second // a busy machine; a function by itself would be given 10
 	s, people := withPlayers(t, "WAKES=false", "OVERVIEW_TIMEOUT="+timeout.String())
 	alice := people.player(t, "alice")
 	parts := map[string]*standIn{"account": s.standIn("account"), "entitlements": s.standIn("entitlements")}
@@ -185,7 +186,7 @@ func TestOverviewPartFails(t *testing.T) {
 			p.recovers()
 			t.Run(which+" "+name, func(t *testing.T) {
 				wantOverview(t, a, map[string]string{which: fault.code})
-				if took > timeout+500*time.Millisecond {
+				if took > timeout+patience {
 					t.Errorf("it took %s", took)
 				}
 			})
@@ -196,7 +197,7 @@ func TestOverviewPartFails(t *testing.T) {
 	parts["account"].answers(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	began := time.Now()
 	wantOverview(t, s.call(http.MethodGet, overviewPath, people.player(t, "stranger"), ""), map[string]string{"account": "timeout", "entitlements": "timeout"})
-	if took := time.Since(began); took > timeout+500*time.Millisecond {
+	if took := time.Since(began); took > timeout+patience {
 		t.Errorf("it took %s", took)
 	}
 }
