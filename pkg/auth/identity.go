@@ -40,9 +40,10 @@ func (i Identity) Has(roles ...string) bool {
 // fresh proof.
 const FreshFor = 5 * time.Minute
 
-// Fresh returns ErrStale when the proof is older than FreshFor, or of unknown age.
+// Fresh returns ErrStale when the proof is older than FreshFor, of unknown age, or
+// from the future, where it would stay fresh for longer.
 func (i Identity) Fresh() error {
-	if time.Since(i.AuthTime) > FreshFor {
+	if age := time.Since(i.AuthTime); age > FreshFor || age < -clockSkew {
 		return ErrStale
 	}
 	return nil

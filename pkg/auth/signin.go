@@ -126,9 +126,13 @@ func (s *SignIn) grant(ctx context.Context, token *oauth2.Token, idToken *oidc.I
 	var claims struct {
 		SID      string `json:"sid"`
 		AuthTime int64  `json:"auth_time"`
+		Client   string `json:"azp"`
 	}
 	if err == nil {
 		err = idToken.Claims(&claims)
+	}
+	if err == nil && claims.Client != "" && claims.Client != s.client.ClientID {
+		err = errors.New("the ID token was issued to another client")
 	}
 	if err == nil && access.Subject != idToken.Subject {
 		err = errors.New("ID token and access token are about different people")

@@ -44,6 +44,17 @@ func TestRefused(t *testing.T) {
 		{"RECONCILE_AFTER", "0s", ""},                            // rows that are not committed yet would be passed
 		{"AUDIT_RETENTION_MONTHS", "0", ""},                      // this month's audit would go
 		{"WAKES", "perhaps", ""},
+		{"GATEWAY_URL", "game.example.com", ""}, // redirects and cookies hang on it
+		{"GATEWAY_URL", "https://game.example.com/api", ""},
+		{"OIDC_AUDIENCE", "miniserver-web", ""}, // ID tokens would do as access tokens
+		{"OIDC_SCOPES", "profile", ""},
+		{"SESSION_IDLE", "0s", ""},
+		{"SESSION_IDLE", "200h", ""}, // longer than the session
+		{"LIMIT_PLAYER_RATE", "0", ""},
+		{"LIMIT_SERVICE_BURST", "0", ""},
+		{"LIMIT_ANONYMOUS_RATE", "0", ""},
+		{"OVERVIEW_TIMEOUT", "0s", ""},
+		{"STREAM_LIFETIME", "5m", ""}, // the platform would cut it
 	} {
 		environment := map[string]string{c.variable: c.value}
 		if name, value, ok := strings.Cut(c.with, "="); ok {
