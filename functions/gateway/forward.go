@@ -104,6 +104,7 @@ func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Fun
 		go g.watchSession(ctx, cancel, g.cookies.session(r))
 	}
 	g.forward(reader, r.WithContext(ctx), f, caller)
+	reader.wait(streamWrite) // for its end, which is written after this
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/limit"
 )
@@ -16,6 +17,9 @@ func (g *gateway) limit(w http.ResponseWriter, r *http.Request, caller auth.Iden
 	policy := limit.Policy{Name: "player", Rate: s.LimitPlayerRate, Burst: s.LimitPlayerBurst}
 	key := callerKey(caller)
 	switch {
+	case fault.Of(err) == fault.Unavailable:
+		// We cannot tell who it is, which is not their fault.
+		key = limit.Address(r, g.trusted)
 	case err != nil:
 		policy = limit.Policy{Name: "anonymous", Rate: s.LimitAnonymousRate, Burst: s.LimitAnonymousBurst}
 		key = limit.Address(r, g.trusted)

@@ -82,6 +82,11 @@ func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		g.env.Logger().InfoContext(r.Context(), "sign-in failed", "error", err.Error())
+		if fault.Of(err) == fault.Unavailable {
+			// Not "send the same again": its state and code are used up.
+			err = &fault.Error{Kind: fault.Unavailable, Code: "unavailable", RetryAfter: fault.DefaultRetryAfter, Cause: err,
+				Detail: "The sign-in cannot be finished at the moment; start again at /login."}
+		}
 		g.refusePage(w, r, err)
 		return
 	}
