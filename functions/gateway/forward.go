@@ -104,16 +104,11 @@ func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Fun
 		go g.watchSession(ctx, cancel, g.cookies.session(r))
 	}
 	g.forward(reader, r.WithContext(ctx), f, caller)
-	reader.wait(streamWrite) // for its end, which is written after this
+	reader.wait(fn.StreamWrite) // for its end, which is written after this
 }
 
-const (
-	// streamWrite is how long the reader of a stream may take for what is written at
-	// once; the server's own limit is for whole answers.
-	streamWrite = 10 * time.Second
-	// lastWrite is what is left of it when the process ends.
-	lastWrite = time.Second
-)
+// lastWrite is what is left of fn.StreamWrite when the process ends.
+const lastWrite = time.Second
 
 // patient writes to the reader of a stream.
 type patient struct {
@@ -124,7 +119,7 @@ type patient struct {
 func (p *patient) wait(d time.Duration) { _ = p.connection.SetWriteDeadline(time.Now().Add(d)) }
 
 func (p *patient) Write(text []byte) (int, error) {
-	p.wait(streamWrite)
+	p.wait(fn.StreamWrite)
 	return p.ResponseWriter.Write(text)
 }
 

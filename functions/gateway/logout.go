@@ -71,7 +71,7 @@ func (g *gateway) backChannel(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *gateway) signOut(w http.ResponseWriter, r *http.Request) error {
-	if mediaType(r) != formType {
+	if !fn.HasMediaType(r.Header.Get("Content-Type"), formType) {
 		return errLogoutForm
 	}
 	if _, err := fn.BufferBody(w, r); err != nil {

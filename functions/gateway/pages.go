@@ -67,11 +67,3 @@ func (g *gateway) refusePage(w http.ResponseWriter, r *http.Request, err error) 
 	w.WriteHeader(p.Status)
 	_ = refusedPage.Execute(w, p) // the reader may be gone
 }
-
-func mediaType(r *http.Request) string {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return ""
-	}
-	return media
-}

@@ -98,11 +98,11 @@ func explain(function string, response *http.Response, answer []byte) error {
 	if response.StatusCode == http.StatusServiceUnavailable || response.StatusCode == http.StatusGatewayTimeout {
 		return partAway(function, fmt.Errorf("answered %d", response.StatusCode))
 	}
-	var p problem.Problem
-	if json.Unmarshal(answer, &p) != nil || p.Code == "" || response.StatusCode >= http.StatusInternalServerError {
+	p, ok := problem.Parse(answer)
+	if !ok || response.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("function %s answered %d", function, response.StatusCode)
 	}
-	return &p
+	return p
 }
 
 // refused turns a function's 401 into an error: it does not believe us (keys were

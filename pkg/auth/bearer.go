@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -113,10 +114,7 @@ func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
 	if err := token.Claims(&claims); err != nil {
 		return Access{}, badToken(err)
 	}
-	client := claims.Client
-	if client == "" {
-		client = claims.ClientID
-	}
+	client := cmp.Or(claims.Client, claims.ClientID)
 	switch {
 	case token.Subject == "":
 		return Access{}, badToken(errors.New("no subject"))

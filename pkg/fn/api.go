@@ -158,10 +158,13 @@ func (e *Env) problem(ctx context.Context, err error) *problem.Problem {
 	return p
 }
 
-func isJSON(contentType string) bool {
-	media, _, err := mime.ParseMediaType(contentType)
-	return err == nil && media == "application/json"
+// HasMediaType reports whether a Content-Type names media, whatever its parameters.
+func HasMediaType(contentType, media string) bool {
+	found, _, err := mime.ParseMediaType(contentType)
+	return err == nil && found == media
 }
+
+func isJSON(contentType string) bool { return HasMediaType(contentType, "application/json") }
 
 func errorStatuses(r Route) []int {
 	statuses := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}

@@ -11,8 +11,9 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// streamWrite is how long a reader of a stream may take for one event.
-const streamWrite = 10 * time.Second
+// StreamWrite is how long the reader of a stream may take for what is written at
+// once. The server's own limit is for whole answers.
+const StreamWrite = 10 * time.Second
 
 // Events is an open stream of server-sent events.
 type Events struct {
@@ -76,7 +77,7 @@ func (s *Events) Begin(id string, retry time.Duration) error {
 func (s *Events) KeepAlive() error { return s.write(":\n\n") }
 
 func (s *Events) write(text string) error {
-	_ = s.connection.SetWriteDeadline(time.Now().Add(streamWrite))
+	_ = s.connection.SetWriteDeadline(time.Now().Add(StreamWrite))
 	if _, err := s.w.Write([]byte(text)); err != nil {
 		return err
 	}

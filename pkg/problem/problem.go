@@ -71,6 +71,13 @@ func From(err error) *Problem {
 	return p
 }
 
+// Parse reads a problem that somebody answered with; false when it is none.
+func Parse(answer []byte) (*Problem, bool) {
+	var p Problem
+	err := json.Unmarshal(answer, &p)
+	return &p, err == nil && p.Code != ""
+}
+
 // Error makes a Problem an error, so that it can be returned by handlers.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 

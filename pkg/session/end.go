@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -112,18 +111,4 @@ func (s *Store) Once(ctx context.Context, id string, within time.Duration, do fu
 		return unreachable("remember what was done", err)
 	}
 	return nil
-}
-
-// claim sets an absent key, and reports whether it holds owner now. SET tells
-// what it found, because the client repeats a command whose answer was lost: the
-// second time it finds owner.
-func (s *Store) claim(ctx context.Context, key, owner string, lifetime time.Duration) (bool, error) {
-	found, err := s.client.SetArgs(ctx, key, owner, redis.SetArgs{Mode: "NX", Get: true, TTL: lifetime}).Result()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return true, nil
-	case err != nil:
-		return false, unreachable("claim a key", err)
-	}
-	return found == owner, nil
 }

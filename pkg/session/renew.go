@@ -150,6 +150,20 @@ func (session Session) after(next Session, err error) Session {
 	return next
 }
 
+// claim sets an absent key, and reports whether it holds owner now. SET tells
+// what it found, because the client repeats a command whose answer was lost: the
+// second time it finds owner.
+func (s *Store) claim(ctx context.Context, key, owner string, lifetime time.Duration) (bool, error) {
+	found, err := s.client.SetArgs(ctx, key, owner, redis.SetArgs{Mode: "NX", Get: true, TTL: lifetime}).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return true, nil
+	case err != nil:
+		return false, unreachable("claim a key", err)
+	}
+	return found == owner, nil
+}
+
 // unlock lets others renew. If it fails, the lock ends by itself.
 func (s *Store) unlock(ctx context.Context, p place, owner string) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)

@@ -80,11 +80,11 @@ func (s *service) ask(request *http.Request, out any) (status int, err error) {
 	if response.StatusCode == http.StatusOK {
 		return response.StatusCode, json.Unmarshal(answer, out)
 	}
-	var p problem.Problem
-	if json.Unmarshal(answer, &p) != nil || p.Code == "" {
+	p, ok := problem.Parse(answer)
+	if !ok {
 		return response.StatusCode, fmt.Errorf("status %d without a problem", response.StatusCode)
 	}
-	return response.StatusCode, &p
+	return response.StatusCode, p
 }
 
 // away is the answer when a part that the shop needs is not there. The cause is
