@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 )
@@ -25,10 +26,10 @@ const module = "github.com/miniserversystem/miniserver"
 var layers = [][]string{
 	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "pkg/devserver", "pkg/devserver/issuer", "pkg/devserver/browser", "proto/*", "migrations"},
 	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
-	{"pkg/lease", "pkg/idempotency"},
+	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},
-	{"pkg/account", "pkg/entitlement", "pkg/notification"},
-	{"pkg/jetstream", "pkg/live", "pkg/webhook"},
+	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
+	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/webhook"},
 	{"pkg/fn"},
 	{"pkg/testkit", "pkg/devserver/shop"},
 	{"functions/internal/*"},
@@ -40,7 +41,7 @@ var layers = [][]string{
 }
 
 // domains know neither each other nor how they are reached.
-var domains = []string{"pkg/account", "pkg/entitlement", "pkg/notification"}
+var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}
 
 // notForDomains are what a domain must not depend on, even through others.
 var notForDomains = []string{"net/http", "github.com/cloudevents", "github.com/nats-io", "github.com/danielgtaylor", "github.com/aws", "knative.dev"}
@@ -163,6 +164,7 @@ func TestDiagramsShowTheStates(t *testing.T) {
 	machines := map[string][]string{
 		"entitlement":   {string(entitlement.Active), string(entitlement.Revoked)},
 		"outbox_events": {outbox.Pending, outbox.InFlight, outbox.Published, outbox.Failed},
+		"tickets":       {matchmaking.Queued, matchmaking.Matched, matchmaking.Cancelled, matchmaking.Expired},
 		"notifications": {notification.Pending, notification.Processing, notification.Sent, notification.Failed},
 	}
 	for machine, states := range machines {

@@ -28,6 +28,7 @@ type Function struct {
 
 	stopSchedule context.CancelFunc
 	scheduled    sync.WaitGroup
+	measured     bool // METRICS_ADDRESS is listened on
 }
 
 // New returns the function that the environment asks for. When it cannot run, it
@@ -90,14 +91,32 @@ func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
 // Handle answers one request.
 func (f *Function) Handle(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
 
-// Start begins the schedule, when all functions are in this process.
+// Start begins the schedule, when all functions are in this process, and listens on
+// METRICS_ADDRESS, when it is set.
 func (f *Function) Start(ctx context.Context, _ map[string]string) error {
+	if err := f.listenMetrics(); err != nil {
+		return err
+	}
 	if !f.schedule || f.stopSchedule != nil {
 		return nil
 	}
 	ctx, f.stopSchedule = context.WithCancel(context.WithoutCancel(ctx))
 	f.scheduled.Go(func() { f.runtime.RunSchedule(ctx) })
 	return nil
+}
+
+func (f *Function) listenMetrics() error {
+	address := f.runtime.Settings.MetricsAddress
+	if address == "" || f.measured {
+		return nil
+	}
+	metrics, err := f.runtime.Metrics()
+	if err != nil {
+		return err
+	}
+	_, err = metrics.Listen(address)
+	f.measured = err == nil
+	return err
 }
 
 // StopClaiming makes ticks in progress end after the batch that they hold. Servers

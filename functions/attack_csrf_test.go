@@ -32,7 +32,13 @@ func (s *system) writes(path func(string) string) []write {
 		"register-me":        {done: http.StatusOK}, "mark-notification-read": {done: http.StatusOK},
 		"receive-event": {body: change("event").body, done: http.StatusOK,
 			headers: []string{"Ce-Specversion: 1.0", "Ce-Id: e1", "Ce-Source: /shop", "Ce-Type: purchase.completed"}},
-		"login-link": {done: http.StatusOK}, "logout": {done: http.StatusNoContent},
+		"join-queue":            {body: `{"party_size":2}`, headers: []string{"Idempotency-Key: k1"}, done: http.StatusUnprocessableEntity},
+		"cancel-ticket":         {done: http.StatusNotFound},
+		"issue-idempotency-key": {done: http.StatusCreated},
+		"transfer":              {body: `{"fromAccountId":1,"toAccountId":2,"amount":1}`, headers: []string{"Idempotency-Key: never issued"}, done: http.StatusBadRequest},
+		"reverse-transfer":      {headers: []string{"Idempotency-Key: never issued"}, done: http.StatusNotFound},
+		"open-account":          {body: `{"ownerUserId":"u_1","currency":"EUR","initialBalance":5}`, headers: []string{"Idempotency-Key: open"}, done: http.StatusCreated},
+		"login-link":            {done: http.StatusOK}, "logout": {done: http.StatusNoContent},
 	}
 	routes := []fn.Route{fn.EventsRoute}
 	for _, f := range functions.All {
@@ -61,6 +67,7 @@ func (s *system) writes(path func(string) string) []write {
 func (s *system) state() string {
 	s.t.Helper()
 	return s.rows() + fmt.Sprint("; users ", s.count(`SELECT count(*) FROM account.users`), ", identities ", s.count(`SELECT count(*) FROM account.identities`),
+		", accounts ", s.count(`SELECT count(*) FROM core.account`), ", keys ", s.count(`SELECT count(*) FROM integration.idempotency_key`),
 		", read ", s.count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`))
 }
 

@@ -2,6 +2,7 @@ package functions_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -39,6 +40,19 @@ var routeAccess = map[string]mayUse{
 	"mark-notification-read":  {owner: 200, other: 404, operator: 404, writer: 404},
 	"debug-inbox":             {owner: 403, other: 403, operator: 200, writer: 403},
 	"stream-my-notifications": {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"join-queue":              {owner: 422, other: 422, operator: 422, writer: 422},
+	"list-my-tickets":         {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"get-ticket":              {owner: 200, other: 404, operator: 404, writer: 404},
+	"cancel-ticket":           {owner: 200, other: 404, operator: 404, writer: 404},
+	"issue-idempotency-key":   {owner: 201, other: 201, operator: 201, writer: 201, about: true},
+	"transfer":                {owner: 400, other: 400, operator: 400, writer: 400},
+	"get-transfer":            {owner: 200, other: 404, operator: 200, writer: 404},
+	"reverse-transfer":        {owner: 403, other: 403, operator: 400, writer: 403},
+	"list-my-accounts":        {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"open-account":            {owner: 403, other: 403, operator: 201, writer: 403},
+	"get-money-account":       {owner: 200, other: 404, operator: 200, writer: 404},
+	"list-account-transfers":  {owner: 200, other: 404, operator: 200, writer: 404},
+	"list-account-ledger":     {owner: 200, other: 404, operator: 200, writer: 404},
 }
 
 // Whatever a route shows or does, it does for whom it belongs to. What is another's
@@ -58,10 +72,15 @@ func TestAttackEveryRoute(t *testing.T) {
 	owner := browsers["owner"].whoami()
 	notification := s.tell(i, owner)
 	someone := s.userID(i.fresh(t, "somebody", nil)) // exists, and has nothing
-	there := strings.NewReplacer("{user_id}", owner, "{stock_keeping_unit}", "item1", "{notification_id}", notification)
+	ticket := browsers["owner"].queueUp("casual", "{}")
+	account, transfer := s.fund(i, owner)
+	there := strings.NewReplacer("{user_id}", owner, "{stock_keeping_unit}", "item1", "{notification_id}", notification,
+		"{ticket_id}", ticket, "{account_id}", account, "{transfer_id}", transfer, "{mode}", "casual")
 	nowhere := map[string]*strings.Replacer{
-		"nobody":   strings.NewReplacer("{user_id}", nudged(owner), "{stock_keeping_unit}", "item1", "{notification_id}", nudged(notification)),
-		"somebody": strings.NewReplacer("{user_id}", someone, "{stock_keeping_unit}", "item9", "{notification_id}", "n_x"),
+		"nobody": strings.NewReplacer("{user_id}", nudged(owner), "{stock_keeping_unit}", "item1", "{notification_id}", nudged(notification),
+			"{ticket_id}", nudged(ticket), "{account_id}", "900000", "{transfer_id}", nudged(transfer)),
+		"somebody": strings.NewReplacer("{user_id}", someone, "{stock_keeping_unit}", "item9", "{notification_id}", "n_x",
+			"{ticket_id}", "rank_x", "{account_id}", "1000000000000", "{transfer_id}", "t_x"),
 	}
 	bearer := func(subject string, change map[string]any) []string {
 		return []string{"Authorization: Bearer " + i.fresh(t, subject, change)}
@@ -144,6 +163,29 @@ func TestAttackEveryRoute(t *testing.T) {
 	if n := s.count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL AND user_id = $1`, owner); n != 1 {
 		t.Errorf("%d notifications are read, by their owner", n)
 	}
+}
+
+// queueUp joins a queue by the visitor's session and returns the ticket's id.
+func (v *visitor) queueUp(mode, attributes string) string {
+	v.s.t.Helper()
+	a := v.do(http.MethodPost, "/v1/matchmaking/queues/"+mode+"/tickets", `{"party_size":1,"idempotency_key":"k1","attributes":`+attributes+`}`, csrf)
+	wantStatus(v.s.t, a, http.StatusCreated)
+	return a.json(v.s.t)["ticket_id"].(string)
+}
+
+// fund opens an account with 10 for a user, and returns it and the transfer of its
+// first balance.
+func (s *system) fund(i *codeIssuer, user string) (account, transfer string) {
+	s.t.Helper()
+	operator := "Authorization: Bearer " + i.fresh(s.t, "treasurer", map[string]any{"realm_access": map[string]any{"roles": []string{"operator"}}})
+	v := s.visitor()
+	opened := v.do(http.MethodPost, "/v1/accounts", `{"ownerUserId":"`+user+`","currency":"EUR","initialBalance":10}`, operator, "Idempotency-Key: fund "+user)
+	wantStatus(s.t, opened, http.StatusCreated)
+	account = fmt.Sprint(opened.json(s.t)["accountId"])
+	list := v.do(http.MethodGet, "/v1/accounts/"+account+"/transfers", "", operator)
+	wantStatus(s.t, list, http.StatusOK)
+	first := list.json(s.t)["transfers"].([]any)[0].(map[string]any)
+	return account, first["transferId"].(string)
 }
 
 // nudged is an id like another's, of nobody.

@@ -10,17 +10,24 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/functions/account"
+	"github.com/miniserversystem/miniserver/functions/announce"
 	"github.com/miniserversystem/miniserver/functions/cleanup"
 	"github.com/miniserversystem/miniserver/functions/deliver"
 	"github.com/miniserversystem/miniserver/functions/entitlements"
 	"github.com/miniserversystem/miniserver/functions/gateway"
 	"github.com/miniserversystem/miniserver/functions/grant"
 	"github.com/miniserversystem/miniserver/functions/inbox"
+	"github.com/miniserversystem/miniserver/functions/ledger"
+	"github.com/miniserversystem/miniserver/functions/match"
 	"github.com/miniserversystem/miniserver/functions/notify"
 	"github.com/miniserversystem/miniserver/functions/reconcile"
 	"github.com/miniserversystem/miniserver/functions/relay"
 	"github.com/miniserversystem/miniserver/functions/revoke"
+	"github.com/miniserversystem/miniserver/functions/settle"
 	"github.com/miniserversystem/miniserver/functions/stream"
+	"github.com/miniserversystem/miniserver/functions/ticket"
+	"github.com/miniserversystem/miniserver/functions/transfer"
+	"github.com/miniserversystem/miniserver/functions/watchdog"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
@@ -62,9 +69,53 @@ var All = []fn.Function{
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "relay", Summary: "carries committed events from the outbox to JetStream",
+		Name: "relay", Summary: "carries committed events from the outboxes to JetStream",
 		New: relay.New, Schedule: time.Second,
-		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"entitlement", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+	},
+	{
+		Name: "ticket", Summary: "joins a matchmaking queue, shows how it goes, leaves it",
+		New: ticket.New, Routes: []fn.Route{ticket.Join, ticket.List, ticket.Get, ticket.Cancel},
+		Stores:  []fn.Store{fn.Redis},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
+	},
+	{
+		Name: "match", Summary: "pairs the players who wait",
+		New: match.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis},
+		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 2,
+	},
+	{
+		Name: "announce", Summary: "finds a game server for each match and carries its event to JetStream",
+		New: announce.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis, fn.NATS},
+		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+	},
+	{
+		Name: "transfer", Summary: "moves money between accounts, and shows where it is",
+		New: transfer.New,
+		Routes: []fn.Route{
+			transfer.IssueKey, transfer.Send, transfer.Get, transfer.Reverse,
+			transfer.Accounts, transfer.Open, transfer.Account, transfer.Transfers, transfer.Ledger,
+		},
+		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
+		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
+	},
+	{
+		Name: "ledger", Summary: "writes the ledger entries of transfers",
+		New: ledger.New, Schedule: time.Second,
+		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
+		Timeout: 30 * time.Second, Concurrency: 4, MaxScale: 4,
+	},
+	{
+		Name: "watchdog", Summary: "ends transfers that somebody began and nobody goes on with",
+		New: watchdog.New, Schedule: 10 * time.Second,
+		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
+		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
+	},
+	{
+		Name: "settle", Summary: "deals with completed transfers, each once, and has their owners told",
+		New: settle.New, Schedule: time.Second,
+		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -82,7 +133,7 @@ var All = []fn.Function{
 	{
 		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
 		New: reconcile.New, Schedule: time.Minute,
-		Domains: []string{"entitlement", "notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS},
 		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{
@@ -92,15 +143,15 @@ var All = []fn.Function{
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 4,
 	},
 	{
-		Name: "stream", Summary: "tells a user's notifications live (server-sent events)",
+		Name: "stream", Summary: "tells a user's notifications, and how a ticket goes, live (server-sent events)",
 		New: stream.New, Routes: []fn.Route{stream.Route},
-		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS},
 		Timeout: 5 * time.Minute, Concurrency: 500, MaxScale: 10,
 	},
 	{
 		Name: "cleanup", Summary: "removes what is no longer kept, makes audit partitions ahead",
 		New: cleanup.New, Schedule: time.Minute,
-		Domains: []string{"entitlement", "notification"}, Stores: []fn.Store{fn.Postgres},
+		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 60 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 }

@@ -6,12 +6,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
@@ -126,7 +128,9 @@ func TestHealth(t *testing.T) {
 
 	live()
 	for _, f := range functions.All {
-		away(ready(f.Name))
+		if slices.Contains(f.Stores, fn.Postgres) || slices.Contains(f.Stores, fn.NATS) || f.Name == functions.GatewayName {
+			away(ready(f.Name))
+		}
 	}
 	away(s.call(http.MethodGet, "/health/readiness", "", ""))
 	away(s.grant("k1", "u_1", "item1"))
@@ -134,10 +138,10 @@ func TestHealth(t *testing.T) {
 
 	toPostgres.mend(t)
 	eventually(t, 20*time.Second, "functions that need only Postgres are ready", func() bool { return ready("grant").status == http.StatusOK })
-	for _, function := range []string{"revoke", "entitlements", "deliver", "inbox", "cleanup"} {
+	for _, function := range []string{"revoke", "entitlements", "deliver", "inbox", "cleanup", "transfer", "ledger", "watchdog"} {
 		wantStatus(t, ready(function), http.StatusOK)
 	}
-	for _, function := range []string{"relay", "notify", functions.GatewayName} {
+	for _, function := range []string{"relay", "notify", "announce", "settle", functions.GatewayName} {
 		away(ready(function))
 	}
 	// A broker that is away stops no grant.

@@ -146,7 +146,7 @@ func TestOverviewPartFails(t *testing.T) {
 	const patience = 3 * time.Second // a busy machine; a function by itself would be given 10
 	s, people := withPlayers(t, "WAKES=false", "OVERVIEW_TIMEOUT="+timeout.String())
 	alice := people.player(t, "alice")
-	parts := map[string]*standIn{"account": s.standIn("account"), "entitlements": s.standIn("entitlements")}
+	parts := map[string]*standIn{"account": s.standIn("account"), "entitlements": s.standIn("entitlements"), "matchmaking": s.standIn("ticket")}
 	user := s.call(http.MethodGet, mePath, alice, "").json(t)["user_id"].(string)
 	s.grant("k1", user, "item1")
 	writes := func(status int, media, body string) http.HandlerFunc {
@@ -196,7 +196,7 @@ func TestOverviewPartFails(t *testing.T) {
 	// Who was never met cannot be told apart from anybody without the account.
 	parts["account"].answers(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	began := time.Now()
-	wantOverview(t, s.call(http.MethodGet, overviewPath, people.player(t, "stranger"), ""), map[string]string{"account": "timeout", "entitlements": "timeout"})
+	wantOverview(t, s.call(http.MethodGet, overviewPath, people.player(t, "stranger"), ""), map[string]string{"account": "timeout", "entitlements": "timeout", "matchmaking": "timeout"})
 	if took := time.Since(began); took > timeout+patience {
 		t.Errorf("it took %s", took)
 	}
@@ -228,7 +228,7 @@ func TestOverviewWithoutDatabases(t *testing.T) {
 			t.Errorf("entitlements %s", list)
 		}
 	}
-	wantOverview(t, s.call(http.MethodGet, overviewPath, stranger, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable"})
+	wantOverview(t, s.call(http.MethodGet, overviewPath, stranger, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable", "matchmaking": "unavailable"})
 	entitlements.cut()
 	wantOverview(t, alice.do(http.MethodGet, overviewPath, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable"})
 	accounts.mend(t)

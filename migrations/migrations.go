@@ -18,11 +18,11 @@ import (
 
 // Files are the migrations, a folder a domain.
 //
-//go:embed account/*.sql entitlement/*.sql notification/*.sql
+//go:embed account/*.sql entitlement/*.sql notification/*.sql transfer/*.sql
 var Files embed.FS
 
 // Domains lists the schemas, each of which may live in a database of its own.
-var Domains = []string{"account", "entitlement", "notification"}
+var Domains = []string{"account", "entitlement", "notification", "transfer"}
 
 // Up applies what is missing of a domain to the database at url. Several
 // processes may call it at once: one migrates, the others wait.

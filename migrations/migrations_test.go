@@ -49,7 +49,11 @@ func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 
 func tables(t testing.TB, pool *pgxpool.Pool, domain string) (n int) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = $1`, domain).Scan(&n); err != nil {
+	schemas := []string{domain}
+	if domain == "transfer" {
+		schemas = []string{"core", "integration"}
+	}
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = ANY($1)`, schemas).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

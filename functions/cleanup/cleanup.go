@@ -9,6 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 // New registers the function.
@@ -21,9 +22,15 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
+	transfers, err := e.Postgres("transfer")
+	if err != nil {
+		return err
+	}
 	s := e.Settings
 	owned := entitlement.NewStore(entitlements, s.IdempotencyRetention)
 	told := notification.NewStore(notifications)
+	moved := transfer.NewStore(transfers)
+	keepMoved := transfer.Retention{Published: s.OutboxRetention, Processed: s.ProcessedRetention}
 	keepOwned := entitlement.Retention{Published: s.OutboxRetention, AuditMonths: s.AuditRetentionMonths}
 	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention}
 
@@ -38,8 +45,9 @@ func New(e *fn.Env) error {
 		}
 		counts, ownedErr := owned.Cleanup(ctx, keepOwned)
 		deleted, more, toldErr := told.Cleanup(ctx, keepTold)
-		removed := counts.Deleted + deleted
-		return fn.Report{Claimed: removed, Done: removed, More: counts.More || more}, errors.Join(auditErr, ownedErr, toldErr)
+		dropped, moreMoved, movedErr := moved.Cleanup(ctx, keepMoved)
+		removed := counts.Deleted + deleted + dropped
+		return fn.Report{Claimed: removed, Done: removed, More: counts.More || more || moreMoved}, errors.Join(auditErr, ownedErr, toldErr, movedErr)
 	})
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/limit"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/memory"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/session"
@@ -50,7 +51,7 @@ func New(e *fn.Env) error {
 		}
 	}
 	e.Mux.HandleFunc(fn.EventsRoute.Pattern(), g.event)
-	fn.Handle(e, Overview, g.overview)
+	fn.Handle(e, Overview, g.overview, fn.Nullable[matchmaking.Ticket]("session"))
 	fn.Handle(e, LinkIdentity, g.linkIdentity)
 	g.registerSignIn()
 	g.registerPages()

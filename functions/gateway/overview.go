@@ -11,10 +11,12 @@ import (
 
 	accounts "github.com/miniserversystem/miniserver/functions/account"
 	"github.com/miniserversystem/miniserver/functions/entitlements"
+	"github.com/miniserversystem/miniserver/functions/ticket"
 	"github.com/miniserversystem/miniserver/pkg/account"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
@@ -30,7 +32,7 @@ type overview struct {
 	Account            *account.Account          `json:"account"`
 	Entitlements       []entitlement.Entitlement `json:"entitlements" doc:"By stock_keeping_unit."`
 	EntitlementsCursor string                    `json:"entitlements_next_cursor,omitempty" doc:"Where GET /v1/users/{user_id}/entitlements goes on, when there are more."`
-	Matchmaking        *matchmaking              `json:"matchmaking"`
+	Matchmaking        *waiting                  `json:"matchmaking"`
 	Errors             map[string]why            `json:"errors" doc:"Why a part is null, by its name."`
 }
 
@@ -42,8 +44,8 @@ func (overview) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-type matchmaking struct {
-	Tickets []struct{} `json:"tickets" nullable:"false" doc:"The caller's tickets."`
+type waiting struct {
+	Tickets []matchmaking.Ticket `json:"tickets" nullable:"false" doc:"The caller's latest ticket of each mode."`
 }
 
 type why struct {
@@ -55,7 +57,7 @@ func (g *gateway) overview(ctx context.Context, _ *struct{}) (*struct{ Body over
 	caller := auth.From(ctx)
 	ctx, cancel := context.WithTimeout(ctx, g.env.Settings.OverviewTimeout)
 	defer cancel()
-	o := overview{Matchmaking: &matchmaking{Tickets: []struct{}{}}, Errors: map[string]why{}}
+	o := overview{Errors: map[string]why{}}
 	var mutex sync.Mutex
 	var group sync.WaitGroup
 	part := func(name string, read func() error) {
@@ -85,18 +87,33 @@ func (g *gateway) overview(ctx context.Context, _ *struct{}) (*struct{ Body over
 		}
 		return err
 	})
-	part("entitlements", func() error {
+	owner := func() (auth.Identity, error) {
 		id, err := userID()
+		known := caller
+		known.UserID = id
+		return known, err
+	}
+	part("matchmaking", func() error {
+		owner, err := owner()
 		if err != nil {
 			return err
 		}
-		owner := caller
-		owner.UserID = id
+		var list waiting
+		if err = g.ask(ctx, g.functionOf(ticket.List), http.MethodGet, ticket.List.Path, owner, nil, &list); err == nil {
+			o.Matchmaking = &list
+		}
+		return err
+	})
+	part("entitlements", func() error {
+		owner, err := owner()
+		if err != nil {
+			return err
+		}
 		var page struct {
 			Entitlements []entitlement.Entitlement `json:"entitlements"`
 			NextCursor   string                    `json:"next_cursor"`
 		}
-		path := "/v1/users/" + url.PathEscape(id) + "/entitlements"
+		path := "/v1/users/" + url.PathEscape(owner.UserID) + "/entitlements"
 		if err = g.ask(ctx, g.functionOf(entitlements.List), http.MethodGet, path, owner, nil, &page); err == nil {
 			o.Entitlements, o.EntitlementsCursor = page.Entitlements, page.NextCursor
 		}

@@ -1,22 +1,34 @@
-// Package relay is the function that carries committed events from the outbox to
+// Package relay is the function that carries committed events from the outboxes to
 // JetStream.
 package relay
 
 import (
+	"context"
+
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 // New registers the function.
 func New(e *fn.Env) error {
-	pool, err := e.Postgres("entitlement")
+	entitlements, err := e.Postgres("entitlement")
 	if err != nil {
 		return err
 	}
-	relay := outbox.NewRelay(pool, entitlement.OutboxTable, e.Policy(), e.Worker(),
-		jetstream.NewPublisher(e.NATS()), func() { e.Wake("notify") }, e.Logger())
-	e.Tick(relay.Step)
+	transfers, err := e.Postgres("transfer")
+	if err != nil {
+		return err
+	}
+	publisher := jetstream.NewPublisher(e.NATS())
+	relays := []*outbox.Relay{
+		outbox.NewRelay(entitlements, entitlement.OutboxTable, e.Policy(), e.Worker(), publisher, func() { e.Wake("notify") }, e.Logger()),
+		outbox.NewRelay(transfers, transfer.OutboxTable, e.Policy(), e.Worker(), publisher, func() { e.Wake("settle"); e.Wake("notify") }, e.Logger()),
+	}
+	e.Tick(func(ctx context.Context) (fn.Report, error) {
+		return fn.SideBySide(ctx, relays, func(ctx context.Context, r *outbox.Relay) (fn.Report, error) { return r.Step(ctx) })
+	})
 	return nil
 }

@@ -16,9 +16,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/miniserversystem/miniserver/functions/internal/queues"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/live"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
@@ -28,7 +30,8 @@ var Route = fn.Route{
 	ID: "stream-my-notifications", Method: http.MethodGet, Path: "/v1/me/notifications/stream", Self: true, Stream: true,
 	Summary: "Follow the caller's notifications",
 	Description: "Server-sent events: `event: notification`, with the notification as data, for each one that is SENT from now on. " +
-		"Connect again with Last-Event-ID, as EventSource does by itself, and nothing is missed; some come again, with the same notification_id.",
+		"Connect again with Last-Event-ID, as EventSource does by itself, and nothing is missed; some come again, with the same notification_id. " +
+		"With ticket_id also `event: ticket`, with the ticket as data: at once, and whenever it changes until it ends.",
 	Quota: fn.Quota{PerMinute: 60, Burst: 60},
 }
 
@@ -43,6 +46,7 @@ const (
 type request struct {
 	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"Where to go on: the id of the last event that was received."`
 	After       string `query:"last_event_id" maxLength:"64" doc:"The same, for clients that cannot send the header."`
+	TicketID    string `query:"ticket_id" maxLength:"64" doc:"A ticket of the caller's to follow, too."`
 }
 
 type function struct {
@@ -50,6 +54,7 @@ type function struct {
 	pool  *pgxpool.Pool
 	store *notification.Store
 	hub   *live.Hub
+	queue *matchmaking.Store
 }
 
 // New registers the function.
@@ -58,7 +63,11 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, pool, notification.NewStore(pool), e.Live()}
+	queue, _, err := queues.Open(e)
+	if err != nil {
+		return err
+	}
+	f := &function{e, pool, notification.NewStore(pool), e.Live(), queue}
 	fn.HandleStream(e, Route, f.open, f.follow)
 	return nil
 }
@@ -69,6 +78,7 @@ type following struct {
 	begins string // the id of where it begins, for one that was not resumed
 	nudges <-chan struct{}
 	stop   func()
+	ticket *followedTicket // nil when none is followed
 }
 
 func (f *function) open(ctx context.Context, in *request) (*following, error) {
@@ -80,6 +90,11 @@ func (f *function) open(ctx context.Context, in *request) (*following, error) {
 		return nil, err
 	}
 	s := &following{reader: f.store.Follow(userID, from.Add(-notification.Overlap))}
+	if in.TicketID != "" {
+		if s.ticket, err = f.followTicket(ctx, userID, in.TicketID); err != nil {
+			return nil, err
+		}
+	}
 	// Listen before the first look, so that nothing falls between the two.
 	if s.nudges, s.stop, err = f.hub.Listen(userID); err != nil {
 		return nil, err
@@ -128,13 +143,23 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 	lifetime := f.env.Settings.StreamLifetime
 	end := time.NewTimer(lifetime - rand.N(lifetime/10))
 	defer end.Stop()
+	ask := time.NewTicker(ticketEvery)
+	defer ask.Stop()
 	err := events.Begin(s.begins, retryAfter+rand.N(retryAfter))
-	for err == nil {
-		err = f.tell(ctx, events, s)
+	for news := true; err == nil; {
+		if news {
+			err = f.tell(ctx, events, s)
+		}
+		if err == nil {
+			err = f.tellTicket(ctx, events, s.ticket)
+		}
+		news = true
 		select {
 		case <-s.nudges:
 		case <-look.C:
 			err = cmp.Or(err, events.KeepAlive())
+		case <-s.ticket.due(ask):
+			news = false
 		case <-end.C:
 			return
 		case <-f.env.Ending():

@@ -25,6 +25,7 @@ const (
 	gatewayPort = 8080
 	issuerPort  = 8081
 	natsPort    = 4222
+	metricsPort = 9464
 )
 
 // Local is the whole system on one machine.
@@ -77,6 +78,13 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 	}
 	if os.Getenv("GATEWAY_URL") == "" {
 		l.provide("GATEWAY_URL", gatewayURL)
+	}
+	if os.Getenv("METRICS_ADDRESS") == "" {
+		port, err := devserver.FreePort(metricsPort)
+		if err != nil {
+			return err
+		}
+		l.environment["METRICS_ADDRESS"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
 	for name, value := range l.environment {
 		if err := os.Setenv(name, value); err != nil {

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	entitlementv1 "github.com/miniserversystem/miniserver/proto/miniserver/entitlement/v1"
+	matchmakingv1 "github.com/miniserversystem/miniserver/proto/miniserver/matchmaking/v1"
+	transferv1 "github.com/miniserversystem/miniserver/proto/miniserver/transfer/v1"
 )
 
 // ErrUnreadable means that trying again cannot help: the payload or message is
@@ -25,10 +27,16 @@ var ErrUnreadable = errors.New("unreadable event")
 // Subjects of the broker, one a domain.
 const (
 	EntitlementSubject = "entitlement.events"
+	MatchmakingSubject = "matchmaking.events"
+	TransferSubject    = "transfer.events"
+	SettledSubject     = "transfer.settled"
 )
 
 // Subjects lists every subject that events are published to.
-var Subjects = []string{EntitlementSubject}
+var Subjects = []string{EntitlementSubject, MatchmakingSubject, TransferSubject, SettledSubject}
+
+// ForPeople lists the subjects whose events people are told of.
+var ForPeople = []string{EntitlementSubject, MatchmakingSubject, SettledSubject}
 
 // kind is where an event type belongs.
 type kind struct {
@@ -41,6 +49,9 @@ type kind struct {
 var kinds = map[string]kind{
 	"EntitlementGranted": {&entitlementv1.EntitlementGranted{}, EntitlementSubject, "/miniserver/entitlement"},
 	"EntitlementRevoked": {&entitlementv1.EntitlementRevoked{}, EntitlementSubject, "/miniserver/entitlement"},
+	"TransferCompleted":  {&transferv1.TransferCompleted{}, TransferSubject, "/miniserver/transfer"},
+	"TransferSettled":    {&transferv1.TransferSettled{}, SettledSubject, "/miniserver/transfer"},
+	"MatchMade":          {&matchmakingv1.MatchMade{}, MatchmakingSubject, "/miniserver/matchmaking"},
 }
 
 // Record is an event as an outbox holds it.

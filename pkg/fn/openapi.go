@@ -18,7 +18,7 @@ import (
 // OpenAPI describes the public API of functions, as indented JSON. It builds
 // them, which connects to nothing.
 func OpenAPI(functions []Function) ([]byte, error) {
-	defaults, err := settings.LoadFrom(map[string]string{"DEBUG_ENDPOINTS": "true"})
+	defaults, err := settings.LoadFrom(map[string]string{"DEBUG_ENDPOINTS": "true", "REDIS_URL": "redis://localhost"})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func mustJSON(v any) string {
 
 // requireKeys documents what Resolve enforces with a 400 of its own.
 func requireKeys(item *huma.PathItem) {
-	if item.Post == nil {
+	if item.Post == nil || item.Post.Metadata[needsKey] == nil {
 		return
 	}
 	for _, parameter := range item.Post.Parameters {

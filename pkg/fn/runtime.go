@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
@@ -22,6 +24,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/live"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
 // Runtime is one process: its settings and the connections that its functions
@@ -39,13 +42,14 @@ type Runtime struct {
 	endLife context.CancelFunc
 	ticks   sync.WaitGroup
 
-	mutex  sync.Mutex
-	pools  map[string]*pgxpool.Pool // by URL
-	nats   *jetstream.Client
-	redis  redis.UniversalClient
-	live   *live.Hub
-	wakers map[string]*waker
-	ready  map[string]bool // stores that answered once
+	mutex   sync.Mutex
+	pools   map[string]*pgxpool.Pool // by URL
+	nats    *jetstream.Client
+	redis   redis.UniversalClient
+	live    *live.Hub
+	metrics *telemetry.Metrics
+	wakers  map[string]*waker
+	ready   map[string]bool // stores that answered once
 }
 
 // NewRuntime returns the runtime of a process that runs functions. invoke may be
@@ -154,6 +158,7 @@ func (rt *Runtime) Live() *live.Hub {
 const (
 	redisDialTimeout = time.Second
 	redisCallTimeout = time.Second
+	redisRedirects   = 3
 )
 
 // Redis returns the process's Redis client. It connects on first use, and never
@@ -174,8 +179,46 @@ func (rt *Runtime) Redis() (redis.UniversalClient, error) {
 	options.PoolTimeout = redisCallTimeout
 	options.ContextTimeoutEnabled = true
 	logging.Disable() // it would print each failed dial; errors reach the caller
+	if rt.Settings.RedisCluster {
+		rt.redis = redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
+			DialerRetries: options.DialerRetries, DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout,
+			WriteTimeout: options.WriteTimeout, PoolTimeout: options.PoolTimeout, ContextTimeoutEnabled: true,
+			// Sends a command again where a node says that another has its slot, and, which
+			// the scripts bear, where a node does not answer.
+			MaxRedirects: redisRedirects, MaxRetries: options.MaxRetries,
+		})
+		return rt.redis, nil
+	}
 	rt.redis = redis.NewClient(options)
 	return rt.redis, nil
+}
+
+// Meter returns where instruments are made. Without METRICS_ADDRESS they count
+// nothing, at no cost.
+func (rt *Runtime) Meter(name string) (metric.Meter, error) {
+	if rt.Settings.MetricsAddress == "" {
+		return noop.NewMeterProvider().Meter(name), nil
+	}
+	metrics, err := rt.Metrics()
+	if err != nil {
+		return nil, err
+	}
+	return metrics.Meter(name), nil
+}
+
+// Metrics returns the process's metrics. They are made on first use.
+func (rt *Runtime) Metrics() (*telemetry.Metrics, error) {
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if rt.metrics != nil {
+		return rt.metrics, nil
+	}
+	metrics, err := telemetry.NewMetrics()
+	if err == nil {
+		rt.metrics = metrics
+	}
+	return metrics, err
 }
 
 // Ending is closed when the process begins to shut down.
@@ -223,5 +266,8 @@ func (rt *Runtime) Close() {
 	}
 	for _, pool := range rt.pools {
 		pool.Close()
+	}
+	if rt.metrics != nil {
+		_ = rt.metrics.Close() // nothing is sent anywhere
 	}
 }

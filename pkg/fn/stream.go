@@ -62,6 +62,16 @@ func (s *Events) Send(id, event string, data any) error {
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, event, text))
 }
 
+// Tell is Send without an id: a reader that comes back goes on from the last id, and
+// is told this anew if it still holds.
+func (s *Events) Tell(event string, data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	return s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", event, text))
+}
+
 // Begin tells the reader how long to wait before it connects again, and from which
 // id it goes on as long as nothing was sent; "" leaves that as it is.
 func (s *Events) Begin(id string, retry time.Duration) error {

@@ -3,6 +3,7 @@ package fn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -31,6 +32,27 @@ func (e *Env) Tick(step func(context.Context) (Report, error)) {
 	d := &drain{env: e, step: step, again: make(chan struct{}, 1)}
 	e.Mux.HandleFunc("POST "+TickPath, d.serve)
 	e.Mux.HandleFunc("POST /{$}", d.serve)
+}
+
+// SideBySide does one step of each source at the same time and reports them as one:
+// there is more while one of them has more. An error of one does not stop the others.
+func SideBySide[S any](ctx context.Context, sources []S, step func(context.Context, S) (Report, error)) (Report, error) {
+	reports, failures := make([]Report, len(sources)), make([]error, len(sources))
+	var group sync.WaitGroup
+	for i, source := range sources {
+		group.Go(func() {
+			reports[i], failures[i] = safely(func() (Report, error) { return step(ctx, source) })
+		})
+	}
+	group.Wait()
+	var total Report
+	more := false
+	for _, report := range reports {
+		total.Add(report)
+		more = more || report.More
+	}
+	total.More = more
+	return total, errors.Join(failures...)
 }
 
 type drain struct {
@@ -87,7 +109,7 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 	lingerUntil := time.Now().Add(d.env.Settings.TickLinger)
 	for {
 		for {
-			report, err := d.stepSafely(ctx)
+			report, err := safely(func() (Report, error) { return d.step(ctx) })
 			total.Add(report)
 			if err != nil {
 				return err
@@ -112,14 +134,15 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 	}
 }
 
-// stepSafely turns a panic into an error: the next tick must find the drain free.
-func (d *drain) stepSafely(ctx context.Context) (report Report, err error) {
+// safely turns a panic into an error: the next tick must find the drain free, and
+// the process alive.
+func safely(step func() (Report, error)) (report Report, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return d.step(ctx)
+	return step()
 }
 
 // asked waits up to wait for a tick that asks to look again.

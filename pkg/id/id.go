@@ -15,7 +15,9 @@ import (
 
 // Prefixes of TypeIDs.
 const (
+	Match        = "m"
 	Notification = "n"
+	Transfer     = "t"
 	User         = "u"
 )
 

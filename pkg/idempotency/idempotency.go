@@ -73,6 +73,10 @@ func ParseKey(values []string) (string, error) {
 	return key, check(key)
 }
 
+// CheckKey returns what is wrong with a key that did not come in the header. Its
+// errors are fault.Malformed.
+func CheckKey(key string) error { return check(key) }
+
 func check(key string) error {
 	if key == "" {
 		return invalidKey("it is empty")

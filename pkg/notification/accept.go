@@ -2,7 +2,7 @@ package notification
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,7 +58,7 @@ func (s *Store) Accept(ctx context.Context, records []event.Record) (created int
 // Poison reports whether err is the fault of an event itself, so that trying
 // again cannot help.
 func Poison(err error) bool {
-	return postgres.BadData(err) || isUnreadable(err)
+	return postgres.BadData(err) || errors.Is(err, event.ErrUnreadable)
 }
 
 // input holds the columns of a batch.
@@ -88,24 +88,4 @@ func (in *input) add(r event.Record) error {
 		in.traces = append(in.traces, r.Traceparent)
 	}
 	return nil
-}
-
-// notice is what one recipient is told: who, and their view of the event.
-type notice struct {
-	userID  string
-	payload []byte
-}
-
-// notices says whom an event is told, and what.
-func notices(r event.Record) ([]notice, error) {
-	var about struct {
-		UserID string `json:"user_id"`
-	}
-	if err := json.Unmarshal(r.Payload, &about); err != nil {
-		return nil, fmt.Errorf("%w: %v", event.ErrUnreadable, err)
-	}
-	if about.UserID == "" {
-		return nil, fmt.Errorf("%w: it names no recipient", event.ErrUnreadable)
-	}
-	return []notice{{about.UserID, r.Payload}}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/miniserversystem/miniserver/pkg/deadletter"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/notification"
@@ -207,7 +208,7 @@ func TestDeadLetterKeepsWhatCame(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	for i, u := range []notification.Unreadable{
+	for i, u := range []deadletter.Letter{
 		{Data: all, Headers: map[string][]string{"a": {"1", "2"}, "nul\x00": {"\xff"}}, EventID: "\x00", Type: "\xff", Reason: errors.New("why\x00")},
 		{Reason: errors.New(strings.Repeat("é", 3000))},
 		{Data: []byte{}, Headers: map[string][]string{"empty": {}}, Reason: fmt.Errorf("%w: x", event.ErrUnreadable)},

@@ -25,62 +25,83 @@ type Settings struct {
 	EntitlementDatabaseURL  string `env:"ENTITLEMENT_DATABASE_URL" doc:"Database of the entitlement schema; falls back to DATABASE_URL."`
 	AccountDatabaseURL      string `env:"ACCOUNT_DATABASE_URL" doc:"Database of the account schema; falls back to DATABASE_URL."`
 	NotificationDatabaseURL string `env:"NOTIFICATION_DATABASE_URL" doc:"Database of the notification schema; falls back to DATABASE_URL."`
+	TransferDatabaseURL     string `env:"TRANSFER_DATABASE_URL" doc:"Database of the schemas core and integration; falls back to DATABASE_URL."`
 	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where infra/migrate connects to, when the other URLs lead to a transaction pooler."`
 	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" doc:"Connections a process opens to each database at most."`
 	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer before 1.21 in transaction mode: exec."`
 	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
+	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; the others are found through it."`
 	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
+	MetricsAddress          string `env:"METRICS_ADDRESS" doc:"host:port of a listener of its own for /metrics (Prometheus) and /debug/pprof/. Unset: none. Keep it from the public."`
 
-	PublicURL            string        `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
-	OIDCIssuer           string        `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
-	OIDCAudience         string        `env:"OIDC_AUDIENCE" envDefault:"miniserver" doc:"Audience that an access token must name."`
-	OIDCClients          []string      `env:"OIDC_CLIENTS" envDefault:"miniserver-web,purchase-service,ops" doc:"Clients whose access tokens are accepted (azp), separated by commas; add that of each app."`
-	OIDCClientID         string        `env:"OIDC_CLIENT_ID" envDefault:"miniserver-web" doc:"The client under which the gateway signs people in."`
-	OIDCClientSecret     string        `env:"OIDC_CLIENT_SECRET" secret:"true" doc:"Its secret; empty for a public client."`
-	OIDCScopes           []string      `env:"OIDC_SCOPES" envDefault:"openid,profile" doc:"Scopes to ask for, separated by commas. Issuers other than Keycloak may want offline_access before they give refresh tokens."`
-	SessionIdle          time.Duration `env:"SESSION_IDLE" envDefault:"12h" doc:"How long a browser session lives without a request."`
-	SessionLifetime      time.Duration `env:"SESSION_LIFETIME" envDefault:"168h" doc:"How long a browser session lives at most."`
-	LimitPlayerRate      int           `env:"LIMIT_PLAYER_RATE" envDefault:"300" doc:"Requests a second that a player may send."`
-	LimitPlayerBurst     int           `env:"LIMIT_PLAYER_BURST" envDefault:"1000" doc:"Requests that a player may send at once."`
-	LimitServiceRate     int           `env:"LIMIT_SERVICE_RATE" envDefault:"5000" doc:"Requests a second that a caller with a role above player may send."`
-	LimitServiceBurst    int           `env:"LIMIT_SERVICE_BURST" envDefault:"5000" doc:"Requests that they may send at once."`
-	LimitAnonymousRate   int           `env:"LIMIT_ANONYMOUS_RATE" envDefault:"100" doc:"Requests a second that an address may send without a valid token or session."`
-	LimitAnonymousBurst  int           `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" doc:"Requests that an address may send so at once."`
-	TrustedProxies       []string      `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
-	OverviewTimeout      time.Duration `env:"OVERVIEW_TIMEOUT" envDefault:"2s" doc:"How long the parts of /v1/me/overview may take, all together."`
-	StreamLifetime       time.Duration `env:"STREAM_LIFETIME" envDefault:"4m" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
-	FunctionURL          string        `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
-	IdentitySigningKey   string        `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
-	IdentityVerifyKeys   string        `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
-	ReadHeaderTimeout    time.Duration `env:"READ_HEADER_TIMEOUT" envDefault:"5s" doc:"How long a client may take to send its headers."`
-	ShutdownGrace        time.Duration `env:"SHUTDOWN_GRACE" envDefault:"10s" doc:"How long running requests may take after SIGTERM."`
-	DebugEndpoints       bool          `env:"DEBUG_ENDPOINTS" envDefault:"false" doc:"Whether /debug/notification/inbox/{user_id} exists (operators only)."`
-	Schedule             string        `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside does."`
-	Wakes                bool          `env:"WAKES" envDefault:"true" doc:"Whether a commit nudges the next function at once. Off: it runs at its next tick."`
-	TickBudget           time.Duration `env:"TICK_BUDGET" envDefault:"20s" doc:"How long one tick may drain before it answers that there is more."`
-	TickLinger           time.Duration `env:"TICK_LINGER" envDefault:"0s" doc:"How long a tick goes on polling after it found nothing. 0s where ticks come every second; 55s, and TICK_BUDGET too, where cron is by the minute."`
-	TickPoll             time.Duration `env:"TICK_POLL" envDefault:"200ms" doc:"How often a lingering tick polls."`
-	LeaseDuration        time.Duration `env:"LEASE_DURATION" envDefault:"30s" doc:"How long a worker may hold a claimed row."`
-	LeaseBatch           int           `env:"LEASE_BATCH" envDefault:"200" doc:"Rows a claim takes at most: 1 to 500."`
-	LeaseMaxAttempts     int           `env:"LEASE_MAX_ATTEMPTS" envDefault:"10" doc:"Claims a row gets before it is FAILED."`
-	LeaseBackoffBase     time.Duration `env:"LEASE_BACKOFF_BASE" envDefault:"1s" doc:"Backoff after the first failure; it doubles, times 0.5 to 1.5."`
-	LeaseBackoffCap      time.Duration `env:"LEASE_BACKOFF_CAP" envDefault:"60s" doc:"Longest backoff, before the factor of 0.5 to 1.5."`
-	DeliveryMaxAttempts  int           `env:"DELIVERY_MAX_ATTEMPTS" envDefault:"0" doc:"Claims a notification gets before it is FAILED; 0 is LEASE_MAX_ATTEMPTS. Raise it where receivers may be down for hours."`
-	DeliveryBackoffCap   time.Duration `env:"DELIVERY_BACKOFF_CAP" envDefault:"0s" doc:"Longest backoff of a notification; 0s is LEASE_BACKOFF_CAP."`
-	StreamMaxBytes       int64         `env:"STREAM_MAX_BYTES" envDefault:"-1" doc:"Bytes a JetStream stream may hold, -1 for what the server has. A full stream refuses, it does not drop, so leave room for STREAM_MAX_AGE at about 1 kB an event. Used when the stream is made."`
-	StreamMaxAge         time.Duration `env:"STREAM_MAX_AGE" envDefault:"168h" doc:"How long a JetStream stream keeps an event. Used when the stream is made."`
-	StreamReplicas       int           `env:"STREAM_REPLICAS" envDefault:"1" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
-	ReconcileAfter       time.Duration `env:"RECONCILE_AFTER" envDefault:"5m" doc:"How old a published event is when it is checked that it arrived. Longer than clocks differ and statements last."`
-	NotificationChannel  string        `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
-	WebhookURLs          []string      `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
-	WebhookSecrets       []string      `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
-	WebhookAllowPrivate  bool          `env:"WEBHOOK_ALLOW_PRIVATE" envDefault:"false" doc:"Whether webhooks may go to loopback, private and link-local addresses, and over plain http."`
-	WebhookTimeout       time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"5s" doc:"How long one webhook call may take; below half of LEASE_DURATION."`
-	IdempotencyRetention time.Duration `env:"IDEMPOTENCY_RETENTION" envDefault:"24h" doc:"How long an Idempotency-Key is remembered."`
-	OutboxRetention      time.Duration `env:"OUTBOX_RETENTION" envDefault:"168h" doc:"How long PUBLISHED outbox rows are kept. FAILED ones stay."`
-	ProcessedRetention   time.Duration `env:"PROCESSED_RETENTION" envDefault:"720h" doc:"How long processed event ids are kept; longer than STREAM_MAX_AGE by a day at least."`
-	SentRetention        time.Duration `env:"SENT_RETENTION" envDefault:"720h" doc:"How long SENT notifications are kept. FAILED ones and dead letters stay."`
-	AuditRetentionMonths int           `env:"AUDIT_RETENTION_MONTHS" envDefault:"13" doc:"Months of audit kept; older partitions are dropped."`
+	PublicURL            string            `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
+	OIDCIssuer           string            `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
+	OIDCAudience         string            `env:"OIDC_AUDIENCE" envDefault:"miniserver" doc:"Audience that an access token must name."`
+	OIDCClients          []string          `env:"OIDC_CLIENTS" envDefault:"miniserver-web,purchase-service,ops" doc:"Clients whose access tokens are accepted (azp), separated by commas; add that of each app."`
+	OIDCClientID         string            `env:"OIDC_CLIENT_ID" envDefault:"miniserver-web" doc:"The client under which the gateway signs people in."`
+	OIDCClientSecret     string            `env:"OIDC_CLIENT_SECRET" secret:"true" doc:"Its secret; empty for a public client."`
+	OIDCScopes           []string          `env:"OIDC_SCOPES" envDefault:"openid,profile" doc:"Scopes to ask for, separated by commas. Issuers other than Keycloak may want offline_access before they give refresh tokens."`
+	SessionIdle          time.Duration     `env:"SESSION_IDLE" envDefault:"12h" doc:"How long a browser session lives without a request."`
+	SessionLifetime      time.Duration     `env:"SESSION_LIFETIME" envDefault:"168h" doc:"How long a browser session lives at most."`
+	LimitPlayerRate      int               `env:"LIMIT_PLAYER_RATE" envDefault:"300" doc:"Requests a second that a player may send."`
+	LimitPlayerBurst     int               `env:"LIMIT_PLAYER_BURST" envDefault:"1000" doc:"Requests that a player may send at once."`
+	LimitServiceRate     int               `env:"LIMIT_SERVICE_RATE" envDefault:"5000" doc:"Requests a second that a caller with a role above player may send."`
+	LimitServiceBurst    int               `env:"LIMIT_SERVICE_BURST" envDefault:"5000" doc:"Requests that they may send at once."`
+	LimitAnonymousRate   int               `env:"LIMIT_ANONYMOUS_RATE" envDefault:"100" doc:"Requests a second that an address may send without a valid token or session."`
+	LimitAnonymousBurst  int               `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" doc:"Requests that an address may send so at once."`
+	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
+	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" doc:"How long the parts of /v1/me/overview may take, all together."`
+	StreamLifetime       time.Duration     `env:"STREAM_LIFETIME" envDefault:"4m" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
+	FunctionURL          string            `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
+	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
+	IdentityVerifyKeys   string            `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
+	ReadHeaderTimeout    time.Duration     `env:"READ_HEADER_TIMEOUT" envDefault:"5s" doc:"How long a client may take to send its headers."`
+	ShutdownGrace        time.Duration     `env:"SHUTDOWN_GRACE" envDefault:"10s" doc:"How long running requests may take after SIGTERM."`
+	DebugEndpoints       bool              `env:"DEBUG_ENDPOINTS" envDefault:"false" doc:"Whether /debug/notification/inbox/{user_id} exists (operators only)."`
+	Schedule             string            `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside does."`
+	Wakes                bool              `env:"WAKES" envDefault:"true" doc:"Whether a commit nudges the next function at once. Off: it runs at its next tick."`
+	TickBudget           time.Duration     `env:"TICK_BUDGET" envDefault:"20s" doc:"How long one tick may drain before it answers that there is more."`
+	TickLinger           time.Duration     `env:"TICK_LINGER" envDefault:"0s" doc:"How long a tick goes on polling after it found nothing. 0s where ticks come every second; 55s, and TICK_BUDGET too, where cron is by the minute."`
+	TickPoll             time.Duration     `env:"TICK_POLL" envDefault:"200ms" doc:"How often a lingering tick polls."`
+	LeaseDuration        time.Duration     `env:"LEASE_DURATION" envDefault:"30s" doc:"How long a worker may hold a claimed row."`
+	LeaseBatch           int               `env:"LEASE_BATCH" envDefault:"200" doc:"Rows a claim takes at most: 1 to 500."`
+	LeaseMaxAttempts     int               `env:"LEASE_MAX_ATTEMPTS" envDefault:"10" doc:"Claims a row gets before it is FAILED."`
+	LeaseBackoffBase     time.Duration     `env:"LEASE_BACKOFF_BASE" envDefault:"1s" doc:"Backoff after the first failure; it doubles, times 0.5 to 1.5."`
+	LeaseBackoffCap      time.Duration     `env:"LEASE_BACKOFF_CAP" envDefault:"60s" doc:"Longest backoff, before the factor of 0.5 to 1.5."`
+	DeliveryMaxAttempts  int               `env:"DELIVERY_MAX_ATTEMPTS" envDefault:"0" doc:"Claims a notification gets before it is FAILED; 0 is LEASE_MAX_ATTEMPTS. Raise it where receivers may be down for hours."`
+	DeliveryBackoffCap   time.Duration     `env:"DELIVERY_BACKOFF_CAP" envDefault:"0s" doc:"Longest backoff of a notification; 0s is LEASE_BACKOFF_CAP."`
+	StreamMaxBytes       int64             `env:"STREAM_MAX_BYTES" envDefault:"-1" doc:"Bytes a JetStream stream may hold, -1 for what the server has. A full stream refuses, it does not drop, so leave room for STREAM_MAX_AGE at about 1 kB an event. Used when the stream is made."`
+	StreamMaxAge         time.Duration     `env:"STREAM_MAX_AGE" envDefault:"168h" doc:"How long a JetStream stream keeps an event. Used when the stream is made."`
+	StreamReplicas       int               `env:"STREAM_REPLICAS" envDefault:"1" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
+	ReconcileAfter       time.Duration     `env:"RECONCILE_AFTER" envDefault:"5m" doc:"How old a published event is when it is checked that it arrived. Longer than clocks differ and statements last."`
+	NotificationChannel  string            `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
+	WebhookURLs          []string          `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
+	WebhookSecrets       []string          `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
+	WebhookAllowPrivate  bool              `env:"WEBHOOK_ALLOW_PRIVATE" envDefault:"false" doc:"Whether webhooks may go to loopback, private and link-local addresses, and over plain http."`
+	WebhookTimeout       time.Duration     `env:"WEBHOOK_TIMEOUT" envDefault:"5s" doc:"How long one webhook call may take; below half of LEASE_DURATION."`
+	MatchmakingModes     []string          `env:"MATCHMAKING_MODES" envDefault:"casual,rank" doc:"Names of the queues, letters a to z, separated by commas."`
+	MatchmakingRanked    []string          `env:"MATCHMAKING_RANKED" envDefault:"rank" doc:"Those of them in which attributes.skill counts."`
+	MatchmakingAgree     map[string]string `env:"MATCHMAKING_AGREE" envDefault:"rank:region" doc:"Attributes that must be equal where both tickets have them, by mode, such as rank:region+language,casual:region. At most 3 a mode. A change holds for tickets that join after it."`
+	MatchmakingTTL       time.Duration     `env:"MATCHMAKING_TTL" envDefault:"120s" doc:"How long a ticket waits."`
+	MatchmakingWindows   []int             `env:"MATCHMAKING_WINDOWS" envDefault:"100,200,400,800,1600" doc:"How far apart in skill two may be: the first when a ticket joins, the next after each MATCHMAKING_WIDEN_EVERY. At most 8."`
+	MatchmakingWiden     time.Duration     `env:"MATCHMAKING_WIDEN_EVERY" envDefault:"5s" doc:"After how long a ticket's window becomes the next one."`
+	MatchmakingQueue     int               `env:"MATCHMAKING_QUEUE_LIMIT" envDefault:"200000" doc:"Tickets that a queue holds at most; about 1 kB each in Redis."`
+	MatchmakingPairs     int               `env:"MATCHMAKING_PAIRS" envDefault:"50" doc:"Pairs that one script makes at most: 1 to 100. Redis does nothing else meanwhile."`
+	Allocator            string            `env:"ALLOCATOR" envDefault:"fixed" doc:"Who finds the game server of a match: fixed (one server for all, at GAME_SERVER) or agones."`
+	AllocatorPatience    time.Duration     `env:"ALLOCATOR_PATIENCE" envDefault:"30s" doc:"How long a match waits for a game server before it is told without one."`
+	GameServer           string            `env:"GAME_SERVER" envDefault:"localhost:7777" doc:"host:port of the game server that hosts every match, with ALLOCATOR=fixed."`
+	AgonesURL            string            `env:"AGONES_URL" doc:"Agones' allocator service, such as https://agones-allocator.agones-system."`
+	AgonesNamespace      string            `env:"AGONES_NAMESPACE" envDefault:"default" doc:"Namespace of the game servers."`
+	AgonesFleet          string            `env:"AGONES_FLEET" doc:"Fleet that game servers are taken from."`
+	AgonesCert           string            `env:"AGONES_CERT_FILE" doc:"Client certificate for the allocator service (PEM)."`
+	AgonesKey            string            `env:"AGONES_KEY_FILE" doc:"Its private key (PEM)."`
+	AgonesCA             string            `env:"AGONES_CA_FILE" doc:"Certificate authority of the allocator service (PEM)."`
+	TransferOrphanAfter  time.Duration     `env:"TRANSFER_ORPHAN_AFTER" envDefault:"60s" doc:"After how long the watchdog ends a transfer in progress as FAILED (TIMEOUT)."`
+	IdempotencyRetention time.Duration     `env:"IDEMPOTENCY_RETENTION" envDefault:"24h" doc:"How long an Idempotency-Key is remembered."`
+	OutboxRetention      time.Duration     `env:"OUTBOX_RETENTION" envDefault:"168h" doc:"How long PUBLISHED outbox rows are kept. FAILED ones stay."`
+	ProcessedRetention   time.Duration     `env:"PROCESSED_RETENTION" envDefault:"720h" doc:"How long processed event ids are kept; longer than STREAM_MAX_AGE by a day at least."`
+	SentRetention        time.Duration     `env:"SENT_RETENTION" envDefault:"720h" doc:"How long SENT notifications are kept. FAILED ones and dead letters stay."`
+	AuditRetentionMonths int               `env:"AUDIT_RETENTION_MONTHS" envDefault:"13" doc:"Months of audit kept; older partitions are dropped."`
 }
 
 // Load reads the environment. The error is one line that names what is wrong.
@@ -130,6 +151,11 @@ func (s Settings) check() error {
 	want(s.OIDCAudience != s.OIDCClientID, "OIDC_AUDIENCE must not be OIDC_CLIENT_ID, is %q: ID tokens would be taken for access tokens", s.OIDCAudience)
 	want(slices.Contains(s.OIDCScopes, "openid"), "OIDC_SCOPES must have openid")
 	want(isOrigin(s.PublicURL), "GATEWAY_URL must be http:// or https:// and a host, nothing after it, is %q", s.PublicURL)
+	want(s.MatchmakingPairs >= 1 && s.MatchmakingPairs <= 100, "MATCHMAKING_PAIRS must be 1 to 100, is %d", s.MatchmakingPairs)
+	want(s.Allocator == "fixed" || s.Allocator == "agones", "ALLOCATOR must be fixed or agones, is %q", s.Allocator)
+	want(s.Allocator != "agones" || s.AgonesURL != "" && s.AgonesFleet != "", "ALLOCATOR=agones needs AGONES_URL and AGONES_FLEET")
+	want(s.AllocatorPatience >= 0 && s.AllocatorPatience <= 5*time.Minute, "ALLOCATOR_PATIENCE must be 0s to 5m, is %s", s.AllocatorPatience)
+	want(s.TransferOrphanAfter >= 10*time.Second, "TRANSFER_ORPHAN_AFTER must be at least 10s, is %s", s.TransferOrphanAfter)
 	want(s.AuditRetentionMonths >= 1, "AUDIT_RETENTION_MONTHS must be at least 1, is %d", s.AuditRetentionMonths)
 	if len(bad) > 0 {
 		return errors.New("settings: " + strings.Join(bad, "; "))
@@ -149,6 +175,7 @@ func (s Settings) Database(domain string) string {
 		"account":      s.AccountDatabaseURL,
 		"entitlement":  s.EntitlementDatabaseURL,
 		"notification": s.NotificationDatabaseURL,
+		"transfer":     s.TransferDatabaseURL,
 	}[domain]
 	if own != "" {
 		return own

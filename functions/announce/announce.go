@@ -1,0 +1,46 @@
+// Package announce is the function that finds a game server for each match and
+// carries its event to JetStream: what relay is for events in an outbox. It is a
+// function of its own, so that neither a slow allocator nor a Redis that is away
+// holds up what others have to tell.
+package announce
+
+import (
+	"fmt"
+
+	"github.com/miniserversystem/miniserver/functions/internal/queues"
+	"github.com/miniserversystem/miniserver/pkg/agones"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// New registers the function.
+func New(e *fn.Env) error {
+	store, _, err := queues.Open(e)
+	if err != nil {
+		return err
+	}
+	allocator, err := allocatorOf(e)
+	if err != nil {
+		return err
+	}
+	announcer := matchmaking.NewAnnouncer(store, allocator, jetstream.NewPublisher(e.NATS()), e.Worker(),
+		e.Settings.AllocatorPatience, func() { e.Wake("notify") }, e.Logger())
+	e.Tick(announcer.Step)
+	return nil
+}
+
+func allocatorOf(e *fn.Env) (matchmaking.Allocator, error) {
+	s := e.Settings
+	if s.Allocator != "agones" {
+		fixed, err := matchmaking.NewFixedServer(s.GameServer)
+		if err != nil {
+			return nil, fmt.Errorf("GAME_SERVER: %w", err)
+		}
+		return fixed, nil
+	}
+	return agones.New(agones.Options{
+		URL: s.AgonesURL, Namespace: s.AgonesNamespace, Fleet: s.AgonesFleet,
+		CertFile: s.AgonesCert, KeyFile: s.AgonesKey, CAFile: s.AgonesCA,
+	})
+}

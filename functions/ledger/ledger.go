@@ -1,0 +1,18 @@
+// Package ledger is the function that writes the two ledger entries of each
+// transfer, and with that also those that a crash left out.
+package ledger
+
+import (
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+// New registers the function.
+func New(e *fn.Env) error {
+	pool, err := e.Postgres("transfer")
+	if err != nil {
+		return err
+	}
+	e.Tick(transfer.NewStore(pool).WriteLedger)
+	return nil
+}

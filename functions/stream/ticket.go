@@ -1,0 +1,69 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+const (
+	// ticketEvery is how often a ticket is looked at: its place in the queue changes
+	// without anybody being told.
+	ticketEvery     = time.Second
+	ticketEventName = "ticket"
+)
+
+// followedTicket is the ticket of a stream, as it was told last.
+type followedTicket struct {
+	userID, id string
+	told       *matchmaking.Ticket // nil before the first time
+	over       bool                // it will not change any more
+}
+
+func (f *function) followTicket(ctx context.Context, userID, ticketID string) (*followedTicket, error) {
+	_, err := f.queue.Get(ctx, userID, ticketID)
+	return &followedTicket{userID: userID, id: ticketID}, err
+}
+
+// due ticks as long as the ticket may change.
+func (t *followedTicket) due(every *time.Ticker) <-chan time.Time {
+	if t == nil || t.over {
+		return nil
+	}
+	return every.C
+}
+
+// tellTicket sends the ticket when it has changed. Its error means that the reader
+// is gone; a Redis that is away ends nothing.
+func (f *function) tellTicket(ctx context.Context, events *fn.Events, t *followedTicket) error {
+	if t == nil || t.over {
+		return nil
+	}
+	looking, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	now, err := f.queue.Get(looking, t.userID, t.id)
+	if err != nil {
+		t.over = errors.Is(err, matchmaking.ErrNotFound)
+		return nil
+	}
+	if t.told != nil && reflect.DeepEqual(*t.told, now) {
+		return nil
+	}
+	t.told = &now
+	t.over = ended(now)
+	return events.Tell(ticketEventName, now)
+}
+
+func ended(t matchmaking.Ticket) bool {
+	switch t.Status {
+	case matchmaking.Queued:
+		return false
+	case matchmaking.Matched:
+		return t.Session != nil || t.SessionError != ""
+	}
+	return true
+}

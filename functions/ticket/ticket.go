@@ -1,0 +1,178 @@
+// Package ticket is the function with which players join a queue, see how it goes,
+// and leave.
+package ticket
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/miniserversystem/miniserver/functions/internal/queues"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+// The routes: joining, the caller's tickets, one of them, and leaving.
+var (
+	Join = fn.Route{
+		ID: "join-queue", Method: http.MethodPost, Path: "/v1/matchmaking/queues/{mode}/tickets", Self: true,
+		Summary: "Join a queue",
+		Description: "Gives a ticket that waits until it is matched, cancelled or expires. By default the modes are `casual`, first come, first served, " +
+			"and `rank`, which pairs by attributes.skill (0 to 10000) within a window that widens, and never two whose attributes.region differ. " +
+			"idempotency_key names the request: the same one again gets the same answer as long as the ticket can be read. One ticket a user and mode waits.",
+	}
+	List = fn.Route{
+		ID: "list-my-tickets", Method: http.MethodGet, Path: "/v1/matchmaking/tickets", Self: true,
+		Summary:     "List the caller's tickets",
+		Description: "The latest of each mode, until 5 minutes after it would have expired.",
+	}
+	Get = fn.Route{
+		ID: "get-ticket", Method: http.MethodGet, Path: "/v1/matchmaking/tickets/{ticket_id}", Self: true,
+		Summary: "Read a ticket",
+		Description: "QUEUED with its position, an estimate, and why it is not matched yet; MATCHED with the match, the peers and the session; CANCELLED or EXPIRED. " +
+			"To follow it, open GET /v1/me/notifications/stream?ticket_id=…",
+	}
+	Cancel = fn.Route{
+		ID: "cancel-ticket", Method: http.MethodDelete, Path: "/v1/matchmaking/tickets/{ticket_id}", Self: true,
+		Summary:     "Leave a queue",
+		Description: "May be sent any number of times; an expired ticket stays EXPIRED. A MATCHED ticket stays so, and the answer is 409.",
+	}
+)
+
+type function struct {
+	env     *fn.Env
+	store   *matchmaking.Store
+	metrics *queues.Metrics
+}
+
+// New registers the function.
+func New(e *fn.Env) error {
+	store, metrics, err := queues.Open(e)
+	if err != nil {
+		return err
+	}
+	f := &function{e, store, metrics}
+	fn.Handle(e, Join, f.join, fn.Creates[matchmaking.Joined])
+	session := fn.Nullable[matchmaking.Ticket]("session")
+	fn.Handle(e, List, f.list, session)
+	fn.Handle(e, Get, f.get, session)
+	fn.Handle(e, Cancel, f.cancel, session)
+	return nil
+}
+
+type joinRequest struct {
+	Mode   string `path:"mode" maxLength:"32" doc:"Which queue." example:"casual"`
+	Header string `header:"Idempotency-Key" doc:"May be left out; otherwise it must be the body's idempotency_key."`
+	Body   struct {
+		PartySize      int                        `json:"party_size,omitempty" minimum:"1" maximum:"1" default:"1" doc:"Players come one by one."`
+		Attributes     map[string]json.RawMessage `json:"attributes,omitempty" nullable:"false" doc:"What players are told apart by: up to 16 numbers or strings, such as region, skill, language and latency_bucket." example:"{\"region\":\"eu\",\"skill\":1500}"`
+		IdempotencyKey string                     `json:"idempotency_key,omitempty" doc:"Names this request. Up to 255 printable ASCII characters." example:"3b2f6a52"`
+	}
+
+	key string
+}
+
+// Resolve finds out the key; huma calls it.
+func (in *joinRequest) Resolve(c huma.Context) []error {
+	var headers []string
+	c.EachHeader(func(name, value string) {
+		if http.CanonicalHeaderKey(name) == idempotency.Header {
+			headers = append(headers, value)
+		}
+	})
+	key, err := joinKey(in.Body.IdempotencyKey, headers)
+	if err != nil {
+		return []error{problem.From(err)}
+	}
+	in.key = key
+	return nil
+}
+
+func joinKey(body string, headers []string) (string, error) {
+	if body == "" && len(headers) == 0 {
+		return "", fault.New(fault.Malformed, "idempotency_key_missing",
+			"Send an idempotency_key: a unique string of up to %d characters, and the same one on every retry.", idempotency.MaxKeyLength)
+	}
+	if len(headers) == 0 {
+		return body, idempotency.CheckKey(body)
+	}
+	header, err := idempotency.ParseKey(headers)
+	if err == nil && body != "" && body != header {
+		err = fault.New(fault.Malformed, "idempotency_key_invalid", "The header Idempotency-Key is not the body's idempotency_key; leave the header out.")
+	}
+	return header, err
+}
+
+func (f *function) join(ctx context.Context, in *joinRequest) (*fn.Stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	stored, err := f.joined(ctx, in)
+	switch kind := fault.Of(err); {
+	case err == nil && stored.Replayed == "":
+		f.metrics.Joined(ctx, "joined")
+		f.env.Wake("match")
+	case err == nil:
+		f.metrics.Joined(ctx, "replayed")
+	case kind == fault.Internal || kind == fault.Unavailable:
+		f.metrics.Joined(ctx, "failed")
+	default:
+		f.metrics.Joined(ctx, "refused")
+	}
+	return stored, err
+}
+
+func (f *function) joined(ctx context.Context, in *joinRequest) (*fn.Stored, error) {
+	attributes, err := matchmaking.ParseAttributes(in.Body.Attributes)
+	if err != nil {
+		return nil, err
+	}
+	joined, replayed, err := f.store.Join(ctx, matchmaking.Join{
+		UserID: auth.From(ctx).UserID, Mode: in.Mode, Key: in.key, Attributes: attributes, Traceparent: telemetry.Traceparent(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(joined)
+	return fn.NewStored(idempotency.Response{Status: http.StatusCreated, Body: body, Replayed: replayed}), err
+}
+
+type tickets struct {
+	Tickets []matchmaking.Ticket `json:"tickets" nullable:"false" doc:"One a mode at most."`
+}
+
+func (f *function) list(ctx context.Context, _ *struct{}) (*struct{ Body tickets }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	list, err := f.store.Latest(ctx, auth.From(ctx).UserID)
+	return &struct{ Body tickets }{tickets{list}}, err
+}
+
+type ticketRequest struct {
+	TicketID string `path:"ticket_id" maxLength:"64" doc:"Which." example:"casual_01h455vb4pex5vsknk084sn02q"`
+}
+
+type ticketAnswer struct{ Body matchmaking.Ticket }
+
+func (f *function) get(ctx context.Context, in *ticketRequest) (*ticketAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	ticket, err := f.store.Get(ctx, auth.From(ctx).UserID, in.TicketID)
+	return &ticketAnswer{ticket}, err
+}
+
+func (f *function) cancel(ctx context.Context, in *ticketRequest) (*ticketAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	ticket, cancelled, err := f.store.Cancel(ctx, auth.From(ctx).UserID, in.TicketID)
+	if cancelled {
+		f.metrics.Ended(ctx, ticket.Mode, queues.Cancelled, 1)
+	}
+	return &ticketAnswer{ticket}, err
+}

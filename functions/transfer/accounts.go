@@ -1,0 +1,144 @@
+package transfer
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+// The routes about accounts.
+var (
+	Accounts = fn.Route{
+		ID: "list-my-accounts", Method: http.MethodGet, Path: "/v1/accounts", Self: true,
+		Summary: "List the caller's accounts",
+	}
+	Open = fn.Route{
+		ID: "open-account", Method: http.MethodPost, Path: "/v1/accounts",
+		Summary:     "Open an account",
+		Description: "A first balance is itself a transfer from the system's account of that currency, the only one that may owe. The Idempotency-Key is the caller's choice, and remembered as other keys are.",
+		Roles:       []string{auth.RoleOperator},
+	}
+	Account = fn.Route{
+		ID: "get-money-account", Method: http.MethodGet, Path: "/v1/accounts/{account_id}", Self: true, Anyone: []string{auth.RoleOperator},
+		Summary: "Read an account",
+	}
+	Transfers = fn.Route{
+		ID: "list-account-transfers", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/transfers", Self: true, Anyone: []string{auth.RoleOperator},
+		Summary:     "List an account's transfers",
+		Description: "From it and to it, newest first.",
+	}
+	Ledger = fn.Route{
+		ID: "list-account-ledger", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/ledger", Self: true, Anyone: []string{auth.RoleOperator},
+		Summary:     "List an account's ledger entries",
+		Description: "Newest first. Entries are written a moment after the transfer.",
+	}
+)
+
+type accountList struct {
+	Accounts   []transfer.MoneyAccount `json:"accounts" nullable:"false"`
+	NextCursor string                  `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+}
+
+func (f *function) accounts(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body accountList }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	list, next, err := f.store.Accounts(ctx, auth.From(ctx).UserID, in.Cursor, in.Limit)
+	return &struct{ Body accountList }{accountList{list, next}}, err
+}
+
+type openRequest struct {
+	fn.WriteHeaders
+	Body struct {
+		Owner    string `json:"ownerUserId" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose it is." example:"u_123"`
+		Currency string `json:"currency" pattern:"^[A-Z]{3}$" doc:"ISO 4217 code." example:"EUR"`
+		Balance  amount `json:"initialBalance,omitempty" required:"false" doc:"0 or more, at most 4 decimals; 0 when it is left out."`
+	}
+}
+
+func (f *function) open(ctx context.Context, in *openRequest) (*fn.Stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	o := transfer.Open{
+		Client: auth.From(ctx).Subject, Key: in.Key(), Owner: in.Body.Owner, Currency: in.Body.Currency,
+		Retention: f.env.Settings.IdempotencyRetention, Traceparent: telemetry.Traceparent(ctx),
+	}
+	if text := in.Body.Balance.text; text != "" && !transfer.IsZero(text) {
+		first, err := transfer.ParseAmount(text)
+		if err != nil {
+			return nil, err
+		}
+		o.Balance = &first
+	}
+	response, err := f.store.OpenAccount(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if !response.Replayed && o.Balance != nil {
+		f.env.Wake("relay")
+		f.env.Wake("ledger")
+	}
+	return fn.NewStored(response), nil
+}
+
+// AccountPath is embedded in the input of routes about one account. huma does not see
+// into embedded types that are not exported.
+type AccountPath struct {
+	AccountID int64 `path:"account_id" minimum:"1" doc:"Which." example:"1"`
+}
+
+// mine returns an account that the caller may see; transfer.ErrAccount otherwise.
+func (f *function) mine(ctx context.Context, route fn.Route, accountID int64) (transfer.MoneyAccount, error) {
+	found, err := f.store.Account(ctx, accountID)
+	if err == nil && !route.MayReach(auth.From(ctx), found.OwnerID) {
+		return transfer.MoneyAccount{}, transfer.ErrAccount
+	}
+	return found, err
+}
+
+func (f *function) account(ctx context.Context, in *AccountPath) (*struct{ Body transfer.MoneyAccount }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	found, err := f.mine(ctx, Account, in.AccountID)
+	return &struct{ Body transfer.MoneyAccount }{found}, err
+}
+
+type accountPage struct {
+	AccountPath
+	fn.Page
+}
+
+type transferList struct {
+	AccountID  int64               `json:"accountId"`
+	Transfers  []transfer.Transfer `json:"transfers" nullable:"false"`
+	NextCursor string              `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+}
+
+func (f *function) transfers(ctx context.Context, in *accountPage) (*struct{ Body transferList }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	if _, err := f.mine(ctx, Transfers, in.AccountID); err != nil {
+		return nil, err
+	}
+	list, next, err := f.store.Transfers(ctx, in.AccountID, in.Cursor, in.Limit)
+	return &struct{ Body transferList }{transferList{in.AccountID, list, next}}, err
+}
+
+type entryList struct {
+	AccountID  int64            `json:"accountId"`
+	Entries    []transfer.Entry `json:"entries" nullable:"false"`
+	NextCursor string           `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+}
+
+func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body entryList }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	if _, err := f.mine(ctx, Ledger, in.AccountID); err != nil {
+		return nil, err
+	}
+	list, next, err := f.store.Ledger(ctx, in.AccountID, in.Cursor, in.Limit)
+	return &struct{ Body entryList }{entryList{in.AccountID, list, next}}, err
+}

@@ -1,0 +1,15 @@
+package transfer
+
+import "github.com/danielgtaylor/huma/v2"
+
+// amount is a JSON number as its text: a float would not keep it.
+type amount struct{ text string }
+
+// UnmarshalJSON keeps the text. What it may be is judged by the domain.
+func (a *amount) UnmarshalJSON(text []byte) error {
+	a.text = string(text)
+	return nil
+}
+
+// Schema says that it is a number.
+func (amount) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeNumber} }

@@ -1,0 +1,148 @@
+// Package transfer is the function that moves money between accounts and shows
+// where it is.
+package transfer
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+// The routes that move money: a key, a transfer with it, and a reversal.
+var (
+	IssueKey = fn.Route{
+		ID: "issue-idempotency-key", Method: http.MethodPost, Path: "/v1/idempotency-keys", Bodyless: true,
+		Summary:     "Get a key for one transfer",
+		Description: "It belongs to the caller and waits 30 minutes to be used.",
+	}
+	Send = fn.Route{
+		ID: "transfer", Method: http.MethodPost, Path: "/v1/transfers", Self: true,
+		Summary: "Send money",
+		Description: "From an account of the caller's. The Idempotency-Key is one of POST /v1/idempotency-keys. 200 with SUCCEEDED or FAILED is the answer for good: " +
+			"the same request gets the same bytes again, and a new try needs a new key. 202 IN_PROGRESS: send the same request again shortly.",
+	}
+	Get = fn.Route{
+		ID: "get-transfer", Method: http.MethodGet, Path: "/v1/transfers/{transfer_id}", Self: true, Anyone: []string{auth.RoleOperator},
+		Summary: "Read a transfer",
+	}
+	Reverse = fn.Route{
+		ID: "reverse-transfer", Method: http.MethodPost, Path: "/v1/transfers/{transfer_id}/reversals", Bodyless: true,
+		Summary:     "Take a transfer back",
+		Description: "A new transfer in the other direction, which names the one that it reverses; once each. FAILED when the money is no longer there.",
+		Roles:       []string{auth.RoleOperator},
+	}
+)
+
+type function struct {
+	env   *fn.Env
+	store *transfer.Store
+}
+
+// New registers the function.
+func New(e *fn.Env) error {
+	pool, err := e.Postgres("transfer")
+	if err != nil {
+		return err
+	}
+	f := &function{e, transfer.NewStore(pool)}
+	fn.Handle(e, IssueKey, f.issueKey, fn.Creates[transfer.Key])
+	fn.Handle(e, Send, f.send, fn.Answers[answer])
+	fn.Handle(e, Get, f.get)
+	fn.Handle(e, Reverse, f.reverse, fn.Answers[answer])
+	fn.Handle(e, Accounts, f.accounts)
+	fn.Handle(e, Open, f.open, fn.Creates[transfer.Opened])
+	fn.Handle(e, Account, f.account)
+	fn.Handle(e, Transfers, f.transfers)
+	fn.Handle(e, Ledger, f.ledger)
+	return nil
+}
+
+// answer documents what a transfer is answered with.
+type answer struct {
+	TransferID string `json:"transferId,omitempty" example:"t_01h455vb4pex5vsknk084sn02q"`
+	Status     string `json:"status" enum:"SUCCEEDED,FAILED,IN_PROGRESS"`
+	ErrorCode  string `json:"errorCode,omitempty" enum:"INSUFFICIENT_BALANCE,BALANCE_LIMIT,ALREADY_REVERSED,TIMEOUT,ROLLED_BACK" doc:"Why it FAILED."`
+}
+
+type issued struct {
+	Status int
+	Body   transfer.Key
+}
+
+func (f *function) issueKey(ctx context.Context, _ *struct{}) (*issued, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	key, err := f.store.IssueKey(ctx, auth.From(ctx).Subject)
+	return &issued{http.StatusCreated, key}, err
+}
+
+type sendRequest struct {
+	fn.WriteHeaders
+	Body struct {
+		From   int64  `json:"fromAccountId" minimum:"1" doc:"An account of the caller's."`
+		To     int64  `json:"toAccountId" minimum:"1"`
+		Amount amount `json:"amount" doc:"More than 0, at most 4 decimals, no exponent." example:"10000"`
+	}
+}
+
+func (f *function) send(ctx context.Context, in *sendRequest) (*fn.Stored, error) {
+	parsed, err := transfer.ParseAmount(in.Body.Amount.text)
+	if err != nil {
+		return nil, err
+	}
+	caller := auth.From(ctx)
+	return f.stored(f.store.Transfer(ctx, transfer.Request{
+		Client: caller.Subject, Key: in.Key(), Owner: caller.UserID,
+		From: in.Body.From, To: in.Body.To, Amount: parsed, Traceparent: telemetry.Traceparent(ctx),
+	}))
+}
+
+type reverseRequest struct {
+	fn.WriteHeaders
+	TransferPath
+}
+
+func (f *function) reverse(ctx context.Context, in *reverseRequest) (*fn.Stored, error) {
+	return f.stored(f.store.Reverse(ctx, transfer.Request{
+		Client: auth.From(ctx).Subject, Key: in.Key(), Traceparent: telemetry.Traceparent(ctx),
+	}, in.TransferID))
+}
+
+// stored is the answer to a transfer, and wakes those who go on with it.
+func (f *function) stored(a transfer.Answer, err error) (*fn.Stored, error) {
+	if err != nil {
+		return nil, err
+	}
+	if a.Status == transfer.InProgress {
+		return fn.NewStored(idempotency.Response{Status: http.StatusAccepted, Body: []byte(`{"status":"IN_PROGRESS"}`)}), nil
+	}
+	if a.Status == transfer.Succeeded && !a.Replayed {
+		f.env.Wake("relay")
+		f.env.Wake("ledger")
+	}
+	return fn.NewStored(idempotency.Response{Status: http.StatusOK, Body: a.Body, Replayed: a.Replayed}), nil
+}
+
+// TransferPath is embedded in the input of routes about one transfer.
+type TransferPath struct {
+	TransferID string `path:"transfer_id" maxLength:"64" doc:"Which." example:"t_01h455vb4pex5vsknk084sn02q"`
+}
+
+func (f *function) get(ctx context.Context, in *TransferPath) (*struct{ Body transfer.Transfer }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	caller := auth.From(ctx)
+	var found transfer.Transfer
+	var err error
+	if caller.Has(Get.Anyone...) {
+		found, err = f.store.Get(ctx, in.TransferID)
+	} else {
+		found, err = f.store.GetOf(ctx, caller.UserID, in.TransferID)
+	}
+	return &struct{ Body transfer.Transfer }{found}, err
+}

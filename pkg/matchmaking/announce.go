@@ -1,0 +1,395 @@
+package matchmaking
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+)
+
+//go:embed session.lua
+var sessionSource string
+
+var sessionScript = redis.NewScript(sessionSource)
+
+const (
+	// claimEntries is how many entries, of up to MaxPairs matches, a step claims.
+	claimEntries = 4
+	// entryLease is how long a worker may take for them before another one claims
+	// them; longer than finding servers and publishing together.
+	entryLease = 15 * time.Second
+	// entryRetry is when what could not be told is tried again.
+	entryRetry = 2 * time.Second
+	// allocations is how many servers are asked for at once, and allocateTimeout how
+	// long one may take.
+	allocations     = 16
+	allocateTimeout = 3 * time.Second
+	publishTimeout  = 5 * time.Second
+)
+
+// Announcer finds a game server for each match and carries its event to the
+// broker. It claims entries of the modes' streams through a Redis consumer group:
+// what a worker that died had claimed comes to another when the lease is over. An
+// event may be published twice, then; those who are told know it by its id.
+type Announcer struct {
+	store     *Store
+	allocator Allocator
+	publisher outbox.Publisher
+	worker    string
+	published func()
+	patience  time.Duration
+	log       *slog.Logger
+
+	mutex   sync.Mutex
+	cursors map[string]string          // where to go on looking for what others left, by mode
+	dealt   map[string]map[string]fate // by entry and match, of entries that are not finished
+}
+
+// fate is what was done about a match.
+type fate int
+
+const (
+	open fate = iota
+	isTold
+	isDead // put aside
+)
+
+// maxDealt bounds what an announcer remembers of unfinished entries; what it forgets
+// it tells twice.
+const maxDealt = 1000
+
+// NewAnnouncer returns an announcer. A match for which no server is found within
+// patience is told without one. published is called as soon as events are with the
+// broker; it must not block.
+func NewAnnouncer(store *Store, allocator Allocator, publisher outbox.Publisher, worker string, patience time.Duration, published func(), log *slog.Logger) *Announcer {
+	return &Announcer{
+		store: store, allocator: allocator, publisher: publisher, worker: worker, patience: patience,
+		published: published, log: log, cursors: map[string]string{}, dealt: map[string]map[string]fate{},
+	}
+}
+
+// Step claims some matches of each mode and tells them. While the broker is away it
+// claims nothing. Its errors are fault.Unavailable.
+func (a *Announcer) Step(ctx context.Context) (lease.Report, error) {
+	if err := a.publisher.Ready(ctx); err != nil {
+		return lease.Report{}, fault.Unreachable("The event broker", err)
+	}
+	var total lease.Report
+	var failures []error
+	more := false
+	for _, mode := range a.store.Modes() {
+		report, err := a.step(ctx, mode)
+		total.Add(report)
+		more = more || report.More
+		failures = append(failures, err)
+	}
+	total.More = more
+	return total, errors.Join(failures...)
+}
+
+func (a *Announcer) step(ctx context.Context, mode string) (lease.Report, error) {
+	entries, err := a.claim(ctx, mode)
+	if err != nil || len(entries) == 0 {
+		return lease.Report{}, err
+	}
+	report := lease.Report{More: len(entries) >= claimEntries}
+	sessions, err := a.sessions(ctx, mode, entries)
+	if err != nil {
+		return report, err
+	}
+	results := a.publish(ctx, entries, sessions)
+	for _, e := range entries {
+		if err := a.finish(ctx, mode, e, results, &report); err != nil {
+			return report, unreachable(err)
+		}
+	}
+	return report, nil
+}
+
+// pending are the matches of an entry about which nothing was done yet.
+func (a *Announcer) pending(e entry) []told {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return slices.DeleteFunc(slices.Clone(e.matches), func(t told) bool { return a.dealt[e.id][t.ID] != open })
+}
+
+// claim takes entries that nobody has taken, and those whose lease is over.
+func (a *Announcer) claim(ctx context.Context, mode string) ([]entry, error) {
+	a.mutex.Lock()
+	cursor := a.cursors[mode]
+	a.mutex.Unlock()
+	if cursor == "" {
+		cursor = "0-0"
+	}
+	stream := eventsKey(mode)
+	pipe := a.store.client.Pipeline()
+	old := pipe.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: stream, Group: group, Consumer: a.worker, MinIdle: entryLease, Start: cursor, Count: claimEntries})
+	fresh := pipe.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: a.worker, Streams: []string{stream, ">"}, Count: claimEntries, Block: -1})
+	_, _ = pipe.Exec(ctx) // each answer has its error
+	left, next, err := old.Result()
+	if err != nil && strings.HasPrefix(err.Error(), "NOGROUP") {
+		// The first step ever, or a Redis that lost it: from the beginning.
+		if err := a.store.client.XGroupCreateMkStream(ctx, stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+			return nil, unreachable(err)
+		}
+		return a.claim(ctx, mode)
+	}
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	a.mutex.Lock()
+	a.cursors[mode] = next
+	a.mutex.Unlock()
+	var entries []entry
+	for _, message := range left {
+		entries = append(entries, entryOf(mode, message))
+	}
+	streams, err := fresh.Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, unreachable(err)
+	}
+	for _, s := range streams {
+		for _, message := range s.Messages {
+			entries = append(entries, entryOf(mode, message))
+		}
+	}
+	return entries, nil
+}
+
+// place is where a match takes place, or why it does not.
+type place struct {
+	session *Session
+	reason  string // session_error
+	err     error  // it is not known yet
+}
+
+// noServer is the session_error of a match for which no server was free in time.
+const noServer = "no_server"
+
+// sessions returns the places of all matches by match id: those that an earlier try
+// wrote to the tickets, and new ones.
+func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) (map[string]place, error) {
+	now, err := a.store.client.Time(ctx).Result()
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	pipe := a.store.client.Pipeline()
+	known := map[string]*redis.SliceCmd{}
+	for _, e := range entries {
+		for _, t := range a.pending(e) {
+			if t.err == nil {
+				known[t.ID] = pipe.HMGet(ctx, ticketKey(mode, t.Players[0].TicketID), "session", "session_error")
+			}
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil && len(known) > 0 {
+		return nil, unreachable(err)
+	}
+	places := map[string]place{}
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	slots := make(chan struct{}, allocations)
+	for _, e := range entries {
+		for _, t := range a.pending(e) {
+			if t.err != nil {
+				continue
+			}
+			if p, ok := placeOf(known[t.ID].Val()); ok {
+				mutex.Lock()
+				places[t.ID] = p
+				mutex.Unlock()
+				continue
+			}
+			slots <- struct{}{}
+			group.Go(func() {
+				p := a.allocate(ctx, t, now.Sub(t.MatchedAt))
+				mutex.Lock()
+				places[t.ID] = p
+				mutex.Unlock()
+				<-slots
+			})
+		}
+	}
+	group.Wait()
+	return places, a.remember(ctx, mode, entries, places)
+}
+
+func placeOf(fields []any) (place, bool) {
+	if len(fields) < 2 || fields[0] == nil {
+		return place{}, false
+	}
+	if stored := text(fields[0]); stored != "" {
+		session := new(Session)
+		return place{session: session}, json.Unmarshal([]byte(stored), session) == nil
+	}
+	return place{reason: text(fields[1])}, text(fields[1]) != ""
+}
+
+func (a *Announcer) allocate(ctx context.Context, t told, age time.Duration) place {
+	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
+	defer cancel()
+	session, err := a.allocator.Allocate(ctx, t.Match)
+	switch {
+	case err == nil:
+		return place{session: &session}
+	case age < a.patience:
+		a.log.WarnContext(ctx, "no game server yet", "match_id", t.ID, "error", err.Error())
+		return place{err: err}
+	}
+	a.log.ErrorContext(ctx, "match without a game server", "match_id", t.ID, "error", err.Error())
+	return place{reason: noServer}
+}
+
+// remember writes the places to the tickets, before anybody is told of them.
+func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, places map[string]place) error {
+	pipe := a.store.client.Pipeline()
+	for _, e := range entries {
+		for _, t := range a.pending(e) {
+			p, ok := places[t.ID]
+			if !ok || p.err != nil {
+				continue
+			}
+			session := ""
+			if p.session != nil {
+				encoded, err := json.Marshal(p.session)
+				if err != nil {
+					return err
+				}
+				session = string(encoded)
+			}
+			sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, t.Players[0].TicketID), ticketKey(mode, t.Players[1].TicketID)}, session, p.reason)
+		}
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return unreachable(err)
+	}
+	return nil
+}
+
+// publish tells all matches that have a place and returns what became of each.
+func (a *Announcer) publish(ctx context.Context, entries []entry, places map[string]place) map[string]error {
+	results := map[string]error{}
+	var ids []string
+	var messages []event.Message
+	for _, e := range entries {
+		for _, t := range a.pending(e) {
+			p := places[t.ID]
+			if p.err != nil {
+				results[t.ID] = p.err
+				continue
+			}
+			record, err := t.record(p.session, p.reason)
+			var message event.Message
+			if err == nil {
+				message, err = event.Encode(record)
+			}
+			if err != nil {
+				results[t.ID] = fmt.Errorf("%w: %w", outbox.ErrRefused, err)
+				continue
+			}
+			message.Dedup = t.dedup
+			ids, messages = append(ids, t.ID), append(messages, message)
+		}
+	}
+	if len(messages) == 0 {
+		return results
+	}
+	publishing, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	stored := false
+	for i, err := range a.publisher.Publish(publishing, messages) {
+		results[ids[i]] = err
+		stored = stored || err == nil
+	}
+	if stored {
+		a.published()
+	}
+	return results
+}
+
+// finish acknowledges an entry once everything in it is told, or can never be and
+// was put aside. Until then it stays claimed, and comes again soon.
+func (a *Announcer) finish(ctx context.Context, mode string, e entry, results map[string]error, report *lease.Report) error {
+	dealt := map[string]fate{}
+	var failure error
+	for _, t := range a.pending(e) {
+		report.Claimed++
+		switch err := results[t.ID]; {
+		case err == nil:
+			report.Done++
+			dealt[t.ID] = isTold
+		case errors.Is(err, outbox.ErrRefused):
+			a.log.ErrorContext(ctx, "match cannot be told", "match_id", t.ID, "error", err.Error())
+			if err := a.store.bury(ctx, t); err != nil {
+				return err
+			}
+			report.Dead++
+			dealt[t.ID] = isDead
+		default:
+			report.Retried++
+			failure = err
+		}
+	}
+	dealt = a.remembered(e.id, dealt, failure != nil)
+	if failure == nil {
+		return a.store.acknowledge(ctx, mode, e, dealt)
+	}
+	a.log.WarnContext(ctx, "matches not told yet", "entry", e.id, "error", failure.Error())
+	idle := (entryLease - entryRetry).Milliseconds()
+	return a.store.client.Do(ctx, "XCLAIM", eventsKey(mode), group, a.worker, 0, e.id, "IDLE", idle, "JUSTID").Err()
+}
+
+// remembered adds what was done about matches of an entry and returns all of it. It
+// is kept while the entry is not finished, so that what was told is not told
+// again with what was not. A crash forgets it: then it is told twice.
+func (a *Announcer) remembered(entryID string, dealt map[string]fate, keep bool) map[string]fate {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	for matchID, f := range a.dealt[entryID] {
+		dealt[matchID] = f
+	}
+	delete(a.dealt, entryID)
+	if keep {
+		if len(a.dealt) >= maxDealt {
+			clear(a.dealt)
+		}
+		a.dealt[entryID] = dealt
+	}
+	return dealt
+}
+
+// bury puts a match aside that can never be told, for a person to look at.
+func (s *Store) bury(ctx context.Context, t told) error {
+	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: key("dead", t.Mode), Values: []any{t.ID, t.raw}}).Err()
+}
+
+// acknowledge says that an entry is dealt with. It stays until its events have
+// arrived, but not with those that never will.
+func (s *Store) acknowledge(ctx context.Context, mode string, e entry, dealt map[string]fate) error {
+	keep := map[string]string{}
+	for _, t := range e.matches {
+		if dealt[t.ID] != isDead {
+			keep[t.ID] = t.raw
+		}
+	}
+	if len(keep) < len(e.matches) {
+		return s.requeue(ctx, mode, e.id, keep) // which tells the others once more
+	}
+	return s.client.XAck(ctx, eventsKey(mode), group, e.id).Err()
+}

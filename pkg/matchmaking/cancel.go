@@ -1,0 +1,26 @@
+package matchmaking
+
+import "context"
+
+// Cancel takes a user's ticket out of its queue and returns it. A ticket that was
+// cancelled or has expired stays as it is, and that is no error; cancelled says that
+// this call did it. Errors: ErrNotFound, ErrMatched, fault.Unavailable.
+func (s *Store) Cancel(ctx context.Context, userID, ticketID string) (ticket Ticket, cancelled bool, err error) {
+	mode, err := s.modeOf(ticketID)
+	if err != nil {
+		return Ticket{}, false, err
+	}
+	answer, err := s.run(ctx, cancelScript, mode, []string{ticketKey(mode.Name, ticketID)}, ticketID, userID)
+	if err != nil {
+		return Ticket{}, false, err
+	}
+	outcome := text(answer[0])
+	if outcome == "GONE" {
+		return Ticket{}, false, ErrNotFound
+	}
+	ticket, err = s.Get(ctx, userID, ticketID)
+	if err == nil && ticket.Status == Matched {
+		err = ErrMatched
+	}
+	return ticket, outcome == "CANCELLED", err
+}

@@ -1,0 +1,136 @@
+package matchmaking
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+)
+
+const (
+	// confirmBatch is how many entries a step looks at.
+	confirmBatch = 20
+	// confirmAfter is how old an entry is when it is asked for the first time whether
+	// its events have arrived.
+	confirmAfter = 10 * time.Second
+)
+
+// Confirmer removes matches from the streams once notification has their events,
+// and has those told again that the broker lost after it took them. It is not safe
+// for concurrent use; several processes may confirm at once.
+type Confirmer struct {
+	store    *Store
+	consumer outbox.Consumer
+	after    time.Duration
+	log      *slog.Logger
+	from     map[string]string // by mode, where the walk goes on
+}
+
+// NewConfirmer returns a confirmer. A match is told again when its event is older
+// than after and has not arrived; after must exceed what it may be on its way.
+func NewConfirmer(store *Store, consumer outbox.Consumer, after time.Duration, log *slog.Logger) *Confirmer {
+	return &Confirmer{store: store, consumer: consumer, after: after, log: log, from: map[string]string{}}
+}
+
+// Step looks at the next entries of each mode. In its report, Claimed counts the
+// matches that were looked at, Done those whose events have arrived, and Retried
+// those that are told again.
+func (c *Confirmer) Step(ctx context.Context) (lease.Report, error) {
+	var total lease.Report
+	var failures []error
+	more := false
+	for _, mode := range c.store.Modes() {
+		report, err := c.step(ctx, mode)
+		total.Add(report)
+		more = more || report.More
+		failures = append(failures, err)
+	}
+	total.More = more
+	return total, errors.Join(failures...)
+}
+
+func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report, err error) {
+	from := c.from[mode]
+	if from == "" {
+		from = "-"
+	}
+	c.from[mode] = "" // after an error, from the beginning
+	now, err := c.store.client.Time(ctx).Result()
+	if err != nil {
+		return report, unreachable(err)
+	}
+	until := strconv.FormatInt(now.Add(-min(confirmAfter, c.after)).UnixMilli(), 10)
+	messages, err := c.store.client.XRangeN(ctx, eventsKey(mode), from, until, confirmBatch).Result()
+	if err != nil {
+		return report, unreachable(err)
+	}
+	if len(messages) == 0 {
+		return report, nil
+	}
+	entries := make([]entry, len(messages))
+	var ids []uuid.UUID
+	for i, m := range messages {
+		entries[i] = entryOf(mode, m)
+		for _, t := range entries[i].matches {
+			if id, err := uuid.Parse(t.EventID); err == nil {
+				ids = append(ids, id)
+			}
+		}
+	}
+	missing, err := c.missing(ctx, ids)
+	if err != nil {
+		return report, err
+	}
+	for _, e := range entries {
+		if err := c.settle(ctx, mode, e, now, missing, &report); err != nil {
+			return report, err
+		}
+	}
+	if report.More = len(messages) == confirmBatch; report.More {
+		c.from[mode] = "(" + messages[len(messages)-1].ID
+	}
+	return report, nil
+}
+
+func (c *Confirmer) missing(ctx context.Context, ids []uuid.UUID) (map[string]bool, error) {
+	list, err := c.consumer.Missing(ctx, ids)
+	missing := make(map[string]bool, len(list))
+	for _, id := range list {
+		missing[id.String()] = true
+	}
+	return missing, err
+}
+
+// settle removes an entry of which everything has arrived, and queues again what
+// has not although it should have.
+func (c *Confirmer) settle(ctx context.Context, mode string, e entry, now time.Time, missing map[string]bool, report *lease.Report) error {
+	again := map[string]string{}
+	for _, t := range e.matches {
+		report.Claimed++
+		if missing[t.EventID] || t.err != nil {
+			again[t.ID] = t.again()
+		} else {
+			report.Done++
+		}
+	}
+	if len(again) > 0 {
+		if e.age(now) < c.after {
+			return nil
+		}
+		if caught, err := c.consumer.Caught(ctx, c.after); err != nil || !caught {
+			return err // it may be on its way
+		}
+		c.log.WarnContext(ctx, "matches were lost after they were told; telling them again", "entry", e.id, "count", len(again))
+		report.Retried += len(again)
+	}
+	if err := c.store.requeue(ctx, mode, e.id, again); err != nil {
+		return unreachable(err)
+	}
+	return nil
+}

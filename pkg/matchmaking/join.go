@@ -1,0 +1,79 @@
+package matchmaking
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+)
+
+// Join asks for a place in a queue.
+type Join struct {
+	UserID     string
+	Mode       string
+	Key        string // the caller's idempotency key, within user and mode
+	Attributes Attributes
+	// Traceparent is the W3C trace context of the request, or empty.
+	Traceparent string
+}
+
+// Joined is the answer to a Join: the same to each that is sent again.
+type Joined struct {
+	TicketID  string    `json:"ticket_id" example:"casual_01h455vb4pex5vsknk084sn02q"`
+	Status    string    `json:"status" enum:"QUEUED" doc:"As it was when the ticket was made."`
+	ExpiresAt time.Time `json:"expires_at" doc:"When the ticket stops waiting."`
+}
+
+// Join puts a user into a queue. replayed says that an earlier request with this
+// key did. Errors: ErrFull, idempotency.ErrReused, fault.Invalid for
+// attributes, fault.NotFound (mode_not_found), fault.Conflict (ticket_queued) for a user who waits in this mode
+// already, and fault.Unavailable: then the ticket was made whole or not at all, and
+// the same request finds out.
+func (s *Store) Join(ctx context.Context, j Join) (joined Joined, replayed bool, err error) {
+	mode, err := s.rules.mode(j.Mode)
+	if err != nil {
+		return Joined{}, false, err
+	}
+	skill := ""
+	if mode.Ranked {
+		if skill, err = j.Attributes.skill(); err != nil {
+			return Joined{}, false, err
+		}
+	}
+	fingerprint, err := idempotency.Fingerprint("join/"+mode.Name, "", []byte(j.Attributes.text))
+	if err != nil {
+		return Joined{}, false, err
+	}
+	ticketID := id.Text(mode.Name, id.New())
+	put, ask := mode.pools(j.Attributes)
+	answer, err := s.run(ctx, joinScript, mode,
+		[]string{
+			ticketKey(mode.Name, ticketID),
+			key("idemp", mode.Name) + ":" + j.UserID + ":" + j.Key,
+			activeKey(mode.Name, j.UserID),
+		},
+		ticketID, j.UserID, j.Attributes.text, hex.EncodeToString(fingerprint), s.rules.TTL.Milliseconds(), Kept.Milliseconds(),
+		s.rules.QueueLimit, put, ask, skill, j.Traceparent)
+	if err != nil {
+		return Joined{}, false, err
+	}
+	switch outcome := text(answer[0]); outcome {
+	case "JOINED", "REPLAYED":
+		return Joined{text(answer[1]), Queued, moment(number(answer[2]))}, outcome == "REPLAYED", nil
+	case "REUSED":
+		return Joined{}, false, idempotency.ErrReused
+	case "WAITING":
+		return Joined{}, false, fault.New(fault.Conflict, "ticket_queued",
+			"You wait in this queue already, with ticket %s; read it, or cancel it and join again.", text(answer[1]))
+	case "FULL":
+		return Joined{}, false, ErrFull
+	default:
+		return Joined{}, false, fmt.Errorf("matchmaking: join answered %q", outcome)
+	}
+}
+
+func activeKey(mode, userID string) string { return key("active", mode) + ":" + userID }

@@ -1,0 +1,194 @@
+-- What all scripts share; package matchmaking puts it before each of them.
+--
+-- A mode's keys hold its name in braces, so that Redis Cluster keeps them in one
+-- slot; those that are not in KEYS are built from the same tag.
+--
+-- KEYS[1] string  mm:queue:{mode}   sorted set: ticket id -> created_at (ms)
+-- KEYS[2] string  mm:due:{mode}     sorted set: ticket id -> when to look for a partner next (ms); rules only
+-- KEYS[3] string  mm:stats:{mode}   hash: passed_at, matched_at, wait_ms
+-- KEYS[4] string  mm:events:{mode}  stream of matches
+-- ARGV[1] string  mode
+-- ARGV[2] string  skill windows, narrow to wide, separated by commas; empty where skill does not count
+-- ARGV[3] int     after how many ms a ticket's window becomes the next one
+--
+-- Beside them: mm:ticket:{mode}:<id>, a hash, and, for modes with rules,
+-- mm:pool:{mode}:<level>:<pool>, a sorted set: ticket id -> skill, or created_at
+-- where skill does not count. A ticket's level says which window it has; its card
+-- has in one field what a pass must know, a line each: user_id, created_at,
+-- expires_at, traceparent, score in pools, the pools that it is in (put), those
+-- that hold whom it agrees with (ask), both separated by tabs and empty where the
+-- mode has no rules.
+--
+-- Redis does not undo what a failed script did. So whatever can fail (a key of
+-- another type) is read before the first write, and what was written is told.
+
+local queue, due, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local mode = ARGV[1]
+local widen_every = tonumber(ARGV[3])
+local windows = {}
+for width in string.gmatch(ARGV[2], '[^,]+') do windows[#windows + 1] = tonumber(width) end
+local ranked = #windows > 0
+local top = math.max(#windows - 1, 0) -- the last level
+
+-- now is in ms. Redis' own clock decides, whoever calls.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local function ticket_key(id) return 'mm:ticket:{' .. mode .. '}:' .. id end
+local function pool_key(level, pool) return 'mm:pool:{' .. mode .. '}:' .. level .. ':' .. pool end
+
+local function pools(list) return string.gmatch(list, '[^\t]+') end
+
+local function card(user, created, expires, trace, score, put, ask)
+	return table.concat({ user, created, expires, trace, score, put, ask }, '\n')
+end
+
+-- load returns a ticket that may be matched. Otherwise nil, whether it is gone or
+-- expired and not just matched or cancelled, and what is left of it.
+local function load(id)
+	local f = redis.pcall('HMGET', ticket_key(id), 'status', 'card', 'level')
+	if f.err or not f[2] then return nil, true end
+	local t = { id = id, level = tonumber(f[3]) }
+	local created, expires, score
+	t.user, created, expires, t.trace, score, t.put, t.ask = string.match(f[2], '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
+	t.created, t.expires, t.score = tonumber(created), tonumber(expires), tonumber(score)
+	if f[1] == 'QUEUED' and t.expires > now then return t, false end
+	return nil, f[1] == 'QUEUED', t
+end
+
+-- leave takes a ticket out of its pools now, and out of the queue with settle.
+local left = {}
+local function leave(id, ticket)
+	left[#left + 1] = id
+	if not ticket then return end
+	for pool in pools(ticket.put) do redis.call('ZREM', pool_key(ticket.level, pool), id) end
+end
+
+-- drop takes out a ticket that load refused; one that still waits has expired.
+local expired = 0
+local function drop(id, over, ticket)
+	leave(id, ticket)
+	if not over then return end
+	expired = expired + 1
+	if ticket then redis.call('HSET', ticket_key(id), 'status', 'EXPIRED') end
+end
+
+-- settle takes those who left out of the queue: together, which is twice as fast.
+local function settle()
+	for first = 1, #left, 500 do
+		local ids = { unpack(left, first, math.min(first + 499, #left)) }
+		redis.call('ZREM', queue, unpack(ids))
+		redis.call('ZREM', due, unpack(ids))
+	end
+	left = {}
+end
+
+-- sweep ends up to `limit` tickets at the head of the queue whose time is over.
+local function sweep(limit)
+	for _, id in ipairs(redis.call('ZRANGE', queue, 0, limit - 1)) do
+		local live, over, ticket = load(id)
+		if live then break end
+		drop(id, over, ticket)
+	end
+end
+
+-- occupied says whether a pool has anybody, asking Redis once.
+local known = {}
+local function occupied(key)
+	if known[key] == nil then known[key] = redis.call('EXISTS', key) == 1 end
+	return known[key]
+end
+
+-- nearest returns the first of a pool, in the order of ZRANGE's arguments, that
+-- ticket may be matched with. Where `clean` is true it takes out what is over;
+-- unsure says that it met too much of that to know.
+local function nearest(ticket, key, clean, ...)
+	for _ = 1, 8 do
+		local removed = false
+		for _, id in ipairs(redis.call('ZRANGE', key, ...)) do
+			if id ~= ticket.id then
+				local other, over, stale = load(id)
+				if other and other.user ~= ticket.user then return other end
+				if not other and clean then
+					drop(id, over, stale)
+					redis.call('ZREM', key, id) -- of what is gone nobody knows its pools
+					removed = true
+				end
+			end
+		end
+		if not removed then return nil end
+	end
+	return nil, true
+end
+
+-- partner finds whom a ticket is matched with: one who agrees and whose skill is
+-- within the wider of the two windows, level being that of the ticket. Of these it
+-- is one with the widest window, and then the longer-waiting of the nearest on
+-- both sides; as those who could have met have, there are hardly others.
+local function partner(ticket, own_level, clean)
+	local unsure = false
+	for level = top, 0, -1 do
+		local best
+		local function offer(other, doubt)
+			unsure = unsure or doubt
+			if other and (not best or other.created < best.created) then best = other end
+		end
+		for pool in pools(ticket.ask) do
+			local key = pool_key(level, pool)
+			if not occupied(key) then
+				-- nobody there
+			elseif ranked then
+				local width = windows[math.max(level, own_level) + 1]
+				-- Three: the ticket itself may be among them, and one more that is over.
+				offer(nearest(ticket, key, clean, ticket.score, ticket.score + width, 'BYSCORE', 'LIMIT', 0, 3))
+				offer(nearest(ticket, key, clean, ticket.score, ticket.score - width, 'BYSCORE', 'REV', 'LIMIT', 0, 3))
+			else
+				offer(nearest(ticket, key, clean, 0, 2))
+			end
+		end
+		if best then return best end
+	end
+	return nil, unsure
+end
+
+-- What a pass made: an event's fields, the ids with both created_at for the caller,
+-- and how long each had waited.
+local told, made, waits = {}, {}, {}
+
+-- pair makes a match of two tickets, a having waited longer.
+local function pair(a, b, match_id, event_id)
+	redis.call('HSET', ticket_key(a.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. b.user)
+	redis.call('HSET', ticket_key(b.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. a.user)
+	local n = #told
+	told[n + 1] = match_id
+	told[n + 2] = event_id .. '\n' .. now .. '\n' .. a.trace .. '\n' .. a.id .. '\n' .. a.user .. '\n' .. b.id .. '\n' .. b.user
+	leave(a.id, a)
+	leave(b.id, b)
+	made[#made + 1] = { match_id, a.created, b.created }
+	waits[n + 1], waits[n + 2] = now - a.created, now - b.created
+end
+
+-- pass runs one pass and returns the queue's depth, the created_at of its oldest
+-- ticket, the time, how many expired, whether there is more to do, and for each
+-- match its id and the created_at of both. run makes the matches, unless as many
+-- as backlog wait to be told, and returns whether there is more.
+local function pass(backlog, sweeping, run)
+	local paused = redis.call('XLEN', events) >= backlog
+	local wait = tonumber(redis.call('HGET', stats, 'wait_ms') or nil)
+	local ok, more = true, false
+	if paused then sweep(sweeping) else ok, more = pcall(run) end
+	-- Even when run broke off: what it matched is matched.
+	if #told > 0 then redis.call('XADD', events, '*', unpack(told)) end
+	settle()
+	-- For readers: when the last pass was, and how long those who were matched had
+	-- waited, the latest 20 or so counting most.
+	for _, ms in ipairs(waits) do wait = wait and wait + (ms - wait) * 0.05 or ms end
+	if #waits > 0 then
+		redis.call('HSET', stats, 'passed_at', now, 'matched_at', now, 'wait_ms', math.floor(wait))
+	else
+		redis.call('HSET', stats, 'passed_at', now)
+	end
+	if not ok then error(more) end
+	local oldest = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+	return { redis.call('ZCARD', queue), oldest[2] and tonumber(oldest[2]) or now, now, expired, more and 1 or 0, made }
+end

@@ -1,0 +1,123 @@
+package matchmaking
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/id"
+)
+
+// Get returns a ticket of a user. Errors: ErrNotFound, fault.Unavailable.
+func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error) {
+	mode, err := s.modeOf(ticketID)
+	if err != nil {
+		return Ticket{}, err
+	}
+	answer, err := s.run(ctx, readScript, mode, []string{ticketKey(mode.Name, ticketID)}, ticketID, userID, maxUntold)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if len(answer) == 0 {
+		return Ticket{}, ErrNotFound
+	}
+	now, fields := moment(number(answer[0])), fieldsOf(answer[1])
+	ticket := ticketOf(ticketID, fields)
+	switch {
+	case len(answer) > 2:
+		facts := factsOf(now, answer[2].([]any))
+		ticket.Waiting = facts.waiting(mode, s.rules)
+	case ticket.Status == Queued:
+		ticket.Status = Expired // no pass has come by since
+	case ticket.Status == Matched:
+		ticket.Made = madeOf(fields)
+	}
+	return ticket, nil
+}
+
+// Latest returns the latest ticket of a user in each mode, as long as it can be
+// read. Its error is fault.Unavailable.
+func (s *Store) Latest(ctx context.Context, userID string) ([]Ticket, error) {
+	pipe := s.client.Pipeline()
+	latest := make([]*redis.StringCmd, len(s.rules.Modes))
+	for i, mode := range s.rules.Modes {
+		latest[i] = pipe.Get(ctx, activeKey(mode.Name, userID))
+	}
+	_, _ = pipe.Exec(ctx) // each answer has its error
+	tickets := []Ticket{}
+	for _, command := range latest {
+		ticketID, err := command.Result()
+		if errors.Is(err, redis.Nil) {
+			continue
+		}
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		ticket, err := s.Get(ctx, userID, ticketID)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		tickets = append(tickets, ticket)
+	}
+	return tickets, nil
+}
+
+// modeOf returns the queue of a ticket, or ErrNotFound for what is no ticket's id.
+func (s *Store) modeOf(ticketID string) (Mode, error) {
+	name, _, _ := strings.Cut(ticketID, "_")
+	mode, err := s.rules.mode(name)
+	if err == nil {
+		_, err = id.Parse(name, ticketID)
+	}
+	if err != nil {
+		return Mode{}, ErrNotFound
+	}
+	return mode, nil
+}
+
+func fieldsOf(answer any) map[string]string {
+	list, _ := answer.([]any)
+	fields := make(map[string]string, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		fields[text(list[i])] = text(list[i+1])
+	}
+	return fields
+}
+
+func ticketOf(ticketID string, fields map[string]string) Ticket {
+	ticket := Ticket{
+		ID: ticketID, Mode: fields["mode"], Status: fields["status"],
+		CreatedAt: millis(fields["created_at"]), ExpiresAt: millis(fields["expires_at"]),
+		Attributes: map[string]any{},
+	}
+	_ = json.Unmarshal([]byte(fields["attributes"]), &ticket.Attributes) // join.lua wrote it
+	return ticket
+}
+
+func madeOf(fields map[string]string) *Made {
+	at, peer, _ := strings.Cut(fields["peer"], " ")
+	made := &Made{
+		MatchID: fields["match_id"], MatchedAt: millis(at), PeerUserIDs: []string{peer},
+		SessionError: fields["session_error"],
+	}
+	if session := fields["session"]; session != "" {
+		made.Session = new(Session)
+		if json.Unmarshal([]byte(session), made.Session) != nil {
+			made.Session = nil
+		}
+	}
+	return made
+}
+
+func millis(text string) time.Time {
+	ms, _ := strconv.ParseInt(text, 10, 64) // join.lua wrote it
+	return moment(ms)
+}

@@ -1,0 +1,37 @@
+-- Reads a ticket, and why it is not matched yet. It writes nothing.
+--
+-- KEYS[5] string  mm:ticket:{mode}:<id>
+-- ARGV[4] string  ticket id
+-- ARGV[5] string  user_id of who asks
+-- ARGV[6] int     how many matches may wait to be told
+--
+-- Returns {} where this user has no such ticket. Otherwise {now, fields}, and for
+-- one that waits also {position from 0, depth, passed_at, matched_at, wait_ms, the
+-- next look at it (ms, 0 for none), its level, whether matching is paused, whether
+-- there is a partner, how many others agree with it}.
+
+local fields = redis.call('HGETALL', KEYS[5])
+if #fields == 0 or redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return {} end
+local ticket = load(ARGV[4])
+if not ticket then return { now, fields } end
+
+local position = redis.call('ZRANK', queue, ticket.id) or 0
+local depth = redis.call('ZCARD', queue)
+local numbers = redis.call('HMGET', stats, 'passed_at', 'matched_at', 'wait_ms')
+local paused = redis.call('XLEN', events) >= tonumber(ARGV[6])
+local agreeing, found = depth - 1, depth > 1
+if ticket.put ~= '' then
+	agreeing = 0
+	for level = 0, top do
+		for pool in pools(ticket.ask) do
+			local key = pool_key(level, pool)
+			agreeing = agreeing + redis.call('ZCARD', key) - (redis.call('ZSCORE', key, ticket.id) and 1 or 0)
+		end
+	end
+	found = partner(ticket, ticket.level, false)
+end
+return { now, fields, {
+	position, depth, tonumber(numbers[1] or nil) or 0, tonumber(numbers[2] or nil) or 0, tonumber(numbers[3] or nil) or -1,
+	tonumber(redis.call('ZSCORE', due, ticket.id)) or 0, ticket.level,
+	paused and 1 or 0, found and 1 or 0, agreeing,
+} }

@@ -1,0 +1,186 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// Scope of the keys that are issued for transfers.
+const Scope = "transfer"
+
+const (
+	// KeyLifetime is how long an issued key waits to be used.
+	KeyLifetime = 30 * time.Minute
+	// moveTimeout bounds TX1, far below the time after which the watchdog ends it.
+	moveTimeout = 5 * time.Second
+	// askTimeout bounds finding out how a TX1 ended whose answer was lost.
+	askTimeout = 2 * time.Second
+)
+
+// Key is what a caller needs to send one transfer.
+type Key struct {
+	Key       string    `json:"idempotencyKey" format:"uuid"`
+	ExpiresAt time.Time `json:"expiresAt" doc:"Until when it must be used."`
+}
+
+// IssueKey gives client a key for one transfer.
+func (s *Store) IssueKey(ctx context.Context, client string) (Key, error) {
+	key := Key{Key: uuid.NewString()}
+	err := s.pool.QueryRow(ctx, `
+		INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, expires_at)
+		VALUES ($1, $2, $3, now() + $4::interval) RETURNING expires_at`,
+		client, Scope, key.Key, KeyLifetime).Scan(&key.ExpiresAt)
+	key.ExpiresAt = key.ExpiresAt.UTC()
+	return key, postgres.Wrap("issue a key", err)
+}
+
+// Request is a transfer that somebody asks for.
+type Request struct {
+	Client string // who calls; from the signed statement
+	Key    string // issued to them
+	Owner  string // user id that must own From
+	From   int64
+	To     int64
+	Amount Amount
+	// Traceparent is the W3C trace context, or empty.
+	Traceparent string
+}
+
+// Answer is how a request ended, or that it has not: then Body is empty.
+type Answer struct {
+	Status   string // of the key
+	Body     []byte // the stored answer, byte for byte the same each time
+	Replayed bool   // an earlier request was answered so
+}
+
+// movement is what TX1 is to do.
+type movement struct {
+	Request
+	kind     string
+	reverses uuid.UUID // of a REVERSAL
+	hash     []byte
+}
+
+// Transfer moves money. The answer may be SUCCEEDED, FAILED (for good: a new try
+// needs a new key), or IN_PROGRESS. Errors: ErrSame, ErrKey, ErrAccount,
+// ErrCurrencies, idempotency.ErrReused, ErrUnknown, fault.Unavailable.
+func (s *Store) Transfer(ctx context.Context, r Request) (Answer, error) {
+	if r.From == r.To {
+		return Answer{}, ErrSame
+	}
+	return s.move(ctx, movement{Request: r, kind: Ordinary, hash: hash(r.From, r.To, r.Amount, "")})
+}
+
+func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
+	attempt := id.New()
+	var outcome string
+	var keyID *int64
+	var snapshot *string
+	var owner *string
+	if m.Owner != "" {
+		owner = &m.Owner
+	}
+	err := s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM integration.take_key($1, $2, $3, $4, $5, $6, $7, $8)`,
+		m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
+	if err != nil {
+		return Answer{}, postgres.Wrap("take a key", err)
+	}
+	switch outcome {
+	case "TAKEN":
+		return s.run(ctx, m, *keyID, attempt)
+	case "IN_PROGRESS":
+		return Answer{Status: InProgress}, nil
+	case "ENDED":
+		return s.ended(ctx, *keyID)
+	case "REUSED":
+		return Answer{}, idempotency.ErrReused
+	case "NO_ACCOUNT":
+		return Answer{}, ErrAccount
+	case "CURRENCIES":
+		return Answer{}, ErrCurrencies
+	}
+	return Answer{}, ErrKey
+}
+
+// run is TX1. It goes on when the caller hangs up: the key is taken, and would have
+// to wait for the watchdog.
+func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.UUID) (Answer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
+	defer cancel()
+	leave, err := s.gate.enter(ctx, m.From, m.To)
+	if err != nil {
+		return Answer{}, ErrUnknown
+	}
+	defer leave()
+	transferID := id.New()
+	var reverses *uuid.UUID
+	if m.kind == Reversal {
+		reverses = &m.reverses
+	}
+	var body, status string
+	err = postgres.Retry(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, `SELECT snapshot, ended_as FROM core.move_money($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+			keyID, attempt, transferID, textID(transferID), id.New(), m.From, m.To, m.Amount.String(), m.kind, reverses, m.Traceparent,
+		).Scan(&body, &status)
+	})
+	if err == nil {
+		return Answer{Status: status, Body: []byte(body)}, nil
+	}
+	asking, cancelAsking := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancelAsking()
+	if postgres.Code(err) != "" {
+		// Postgres itself says that it rolled back. Otherwise the connection broke,
+		// perhaps after the commit.
+		_ = s.endFailed(asking, keyID, attempt, RolledBack) // or the watchdog does
+	}
+	if answer, askErr := s.ended(asking, keyID); askErr == nil && answer.Status != InProgress {
+		answer.Replayed = false
+		return answer, nil
+	}
+	unknown := *ErrUnknown
+	unknown.Cause = err
+	return Answer{}, &unknown
+}
+
+// ended reads how the request of a key ended.
+func (s *Store) ended(ctx context.Context, keyID int64) (Answer, error) {
+	var status string
+	var body *string
+	err := s.pool.QueryRow(ctx, `SELECT status, response_snapshot FROM integration.idempotency_key WHERE idempotency_key_id = $1`, keyID).Scan(&status, &body)
+	if err != nil {
+		return Answer{}, postgres.Wrap("read a key", err)
+	}
+	if body == nil {
+		return Answer{Status: status}, nil
+	}
+	return Answer{Status: status, Body: []byte(*body), Replayed: true}, nil
+}
+
+// Reverse moves the money of a transfer back, once: a second reversal ends FAILED
+// (ALREADY_REVERSED). The request's From, To and Amount are not read. Errors are
+// those of Transfer, and ErrTransfer.
+func (s *Store) Reverse(ctx context.Context, r Request, transferID string) (Answer, error) {
+	original, err := s.Get(ctx, transferID)
+	if err != nil {
+		return Answer{}, err
+	}
+	if original.Kind == Reversal {
+		return Answer{}, ErrReversal
+	}
+	u, err := parseID(transferID)
+	if err != nil {
+		return Answer{}, err
+	}
+	if r.Amount, err = ParseAmount(original.Amount.String()); err != nil {
+		return Answer{}, errors.Join(errors.New("a stored amount"), err)
+	}
+	r.From, r.To = original.ToAccountID, original.FromAccountID
+	return s.move(ctx, movement{Request: r, kind: Reversal, reverses: u, hash: hash(0, 0, r.Amount, original.ID)})
+}

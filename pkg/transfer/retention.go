@@ -1,0 +1,46 @@
+package transfer
+
+import (
+	"context"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// Retention says how long the domain keeps what it no longer needs. Transfers, their
+// ledger, and the answers to keys that were used for them are kept for good.
+type Retention struct {
+	Published time.Duration // outbox rows, after they were published; FAILED ones stay
+	Processed time.Duration // event ids; longer than anything can come back
+}
+
+// unusedKept is how long a key is kept that expired before it was used: who sends
+// it is told that it is unknown either way.
+const unusedKept = time.Hour
+
+// Cleanup deletes one batch of each kind that is due and returns how many rows
+// went; more is true when a batch was full.
+func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more bool, err error) {
+	now, err := postgres.Now(ctx, s.pool)
+	if err != nil {
+		return 0, false, err
+	}
+	published, processed := now.Add(-r.Published), now.Add(-r.Processed)
+	return postgres.Sweep(ctx, s.pool,
+		postgres.Delete{SQL: `DELETE FROM integration.idempotency_key WHERE idempotency_key_id IN (
+			SELECT idempotency_key_id FROM integration.idempotency_key
+			WHERE status IS NULL AND expires_at <= $2 ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{now.Add(-unusedKept)}},
+		postgres.Delete{SQL: `DELETE FROM integration.idempotency_key WHERE idempotency_key_id IN (
+			SELECT idempotency_key_id FROM integration.idempotency_key
+			WHERE scope = $2 AND expires_at <= now() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{OpenScope}},
+		postgres.Delete{SQL: `DELETE FROM integration.outbox_events WHERE event_id IN (
+			SELECT event_id FROM integration.outbox_events
+			WHERE event_id < $2 AND status = 'PUBLISHED' AND published_at <= $3
+			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(published), published}},
+		postgres.Delete{SQL: `DELETE FROM integration.processed_events WHERE event_id IN (
+			SELECT event_id FROM integration.processed_events
+			WHERE event_id < $2 AND processed_at <= $3
+			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(processed), processed}},
+	)
+}

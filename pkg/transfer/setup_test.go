@@ -1,0 +1,89 @@
+package transfer_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+type setup struct {
+	*transfer.Store
+	pool *pgxpool.Pool
+	t    *testing.T
+}
+
+func start(t *testing.T) setup {
+	t.Helper()
+	t.Parallel()
+	pool := testkit.Pool(t)
+	return setup{transfer.NewStore(pool), pool, t}
+}
+
+func amount(t testing.TB, text string) transfer.Amount {
+	t.Helper()
+	a, err := transfer.ParseAmount(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// open opens an account and returns its id.
+func (s setup) open(owner, balance string) int64 {
+	s.t.Helper()
+	o := transfer.Open{Client: "ops", Key: uuid.NewString(), Owner: owner, Currency: "EUR", Retention: time.Hour}
+	if balance != "0" {
+		first := amount(s.t, balance)
+		o.Balance = &first
+	}
+	response, err := s.OpenAccount(s.t.Context(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var opened transfer.Opened
+	if err := json.Unmarshal(response.Body, &opened); err != nil {
+		s.t.Fatalf("%s: %v", response.Body, err)
+	}
+	return opened.AccountID
+}
+
+func (s setup) key(client string) string {
+	s.t.Helper()
+	key, err := s.IssueKey(s.t.Context(), client)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return key.Key
+}
+
+func (s setup) request(owner string, from, to int64, text string) transfer.Request {
+	return transfer.Request{Client: owner, Key: s.key(owner), Owner: owner, From: from, To: to, Amount: amount(s.t, text)}
+}
+
+func (s setup) balance(account int64) string {
+	s.t.Helper()
+	a, err := s.Account(s.t.Context(), account)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a.Balance.String()
+}
+
+func (s setup) one(sql string, args ...any) string {
+	s.t.Helper()
+	var out any
+	if err := s.pool.QueryRow(s.t.Context(), sql, args...).Scan(&out); err != nil {
+		s.t.Fatal(err)
+	}
+	return fmt.Sprint(out)
+}

@@ -1,0 +1,88 @@
+// Package transfer moves money between accounts: exactly once for each key, to the
+// last decimal, and never more than there is. A caller is issued a key and sends
+// it with the request. Transaction A takes the key; TX1 locks the key and both
+// accounts, moves the money, records the transfer and its event, and stores the
+// answer with the key; TX2 writes the two ledger entries. Whatever dies in between,
+// the same request with the same key finds out how it ended.
+//
+// The sum over all accounts of a currency is 0 at every moment: first balances come
+// from the system's account, the only one that may owe.
+package transfer
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/id"
+)
+
+// Statuses of a key that was used; see docs/architecture.md for the diagram.
+const (
+	InProgress = "IN_PROGRESS"
+	Succeeded  = "SUCCEEDED"
+	Failed     = "FAILED"
+)
+
+// Kinds of transfers.
+const (
+	Ordinary = "TRANSFER"
+	Opening  = "OPENING"  // an account's first balance
+	Reversal = "REVERSAL" // of another transfer
+)
+
+// Errors that callers are told.
+var (
+	ErrKey = fault.New(fault.Malformed, "idempotency_key_unknown",
+		"This Idempotency-Key was not issued to you, or it expired before it was used; get one with POST /v1/idempotency-keys.")
+	ErrAccount    = fault.New(fault.NotFound, "account_unknown", "There is no such account, or it is not yours.")
+	ErrTransfer   = fault.New(fault.NotFound, "transfer_not_found", "There is no such transfer, or none of yours.")
+	ErrCurrencies = fault.New(fault.Invalid, "currencies_differ", "The accounts have different currencies; money moves within one.")
+	ErrReversal   = fault.New(fault.Invalid, "reversal_of_a_reversal", "A reversal is not reversed; make a new transfer.")
+	ErrSame       = fault.New(fault.Invalid, "same_account", "Send money to another account than it comes from.")
+	ErrUnknown    = &fault.Error{Kind: fault.Unavailable, Code: "outcome_unknown", RetryAfter: fault.DefaultRetryAfter,
+		Detail: "Whether it was done is not known yet; send the same request with the same key again."}
+)
+
+// Transfer is a movement of money.
+type Transfer struct {
+	ID            string    `json:"transferId" example:"t_01h455vb4pex5vsknk084sn02q"`
+	FromAccountID int64     `json:"fromAccountId"`
+	ToAccountID   int64     `json:"toAccountId"`
+	Amount        Number    `json:"amount" doc:"Exact, up to 4 decimals."`
+	Currency      string    `json:"currency" example:"EUR"`
+	Kind          string    `json:"kind" enum:"TRANSFER,OPENING,REVERSAL"`
+	Reverses      string    `json:"reverses,omitempty" doc:"The transfer that a REVERSAL takes back."`
+	CreatedAt     time.Time `json:"createdAt"`
+}
+
+// MoneyAccount is where money is.
+type MoneyAccount struct {
+	ID        int64     `json:"accountId"`
+	OwnerID   string    `json:"ownerUserId"`
+	Currency  string    `json:"currency" example:"EUR"`
+	Balance   Number    `json:"balance" doc:"Exact, up to 4 decimals."`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// Store moves money and reads where it is.
+type Store struct {
+	pool *pgxpool.Pool
+	gate *gate
+}
+
+// NewStore returns a store on pool.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool, newGate()} }
+
+func textID(u uuid.UUID) string { return id.Text(id.Transfer, u) }
+
+// parseID reads a transfer's id. Its error is ErrTransfer.
+func parseID(text string) (uuid.UUID, error) {
+	u, err := id.Parse(id.Transfer, text)
+	if err != nil {
+		return uuid.Nil, ErrTransfer
+	}
+	return u, nil
+}

@@ -1,0 +1,235 @@
+package transfer_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+func TestTransfer(t *testing.T) {
+	s := start(t)
+	a, b := s.open("u_a", "100.5"), s.open("u_b", "0")
+	request := s.request("u_a", a, b, "0.5")
+	first, err := s.Transfer(t.Context(), request)
+	if err != nil || first.Status != transfer.Succeeded || first.Replayed || !strings.HasPrefix(string(first.Body), `{"transferId":"t_`) {
+		t.Fatalf("%+v %s, %v", first, first.Body, err)
+	}
+	request.Amount = amount(t, "0.50")
+	again, err := s.Transfer(t.Context(), request)
+	if err != nil || !again.Replayed || string(again.Body) != string(first.Body) {
+		t.Errorf("%+v %s, %v", again, again.Body, err)
+	}
+	request.Amount = amount(t, "0.51")
+	if _, err := s.Transfer(t.Context(), request); !errors.Is(err, idempotency.ErrReused) {
+		t.Errorf("%v", err)
+	}
+	if s.balance(a) != "100" || s.balance(b) != "0.5" {
+		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+	}
+	if got := s.one(`SELECT sum(balance)::text FROM core.account`); got != "0.0000" {
+		t.Errorf("all money is %s", got)
+	}
+	if got := s.one(`SELECT string_agg(event_type || ' ' || (payload->>'amount'), ',' ORDER BY event_id) FROM integration.outbox_events`); got != "TransferCompleted 100.5000,TransferCompleted 0.5000" {
+		t.Error(got)
+	}
+}
+
+func TestFailedIsForGood(t *testing.T) {
+	s := start(t)
+	a, b := s.open("u_a", "1"), s.open("u_b", "0")
+	request := s.request("u_a", a, b, "1.0001")
+	for range 2 {
+		answer, err := s.Transfer(t.Context(), request)
+		if err != nil || answer.Status != transfer.Failed || string(answer.Body) != `{"status":"FAILED","errorCode":"INSUFFICIENT_BALANCE"}` {
+			t.Fatalf("%+v %s, %v", answer, answer.Body, err)
+		}
+		s.open("u_a", "5")
+	}
+	if s.balance(a) != "1" || s.balance(b) != "0" {
+		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+	}
+}
+
+func TestKeys(t *testing.T) {
+	s := start(t)
+	a, b := s.open("u_a", "10"), s.open("u_b", "0")
+	stolen := s.request("u_a", a, b, "1")
+	stolen.Client = "u_b"
+	unknown := s.request("u_a", a, b, "1")
+	unknown.Key = "made up"
+	expired := s.request("u_a", a, b, "1")
+	if _, err := s.pool.Exec(t.Context(), `UPDATE integration.idempotency_key SET expires_at = now() WHERE idempotency_key = $1`, expired.Key); err != nil {
+		t.Fatal(err)
+	}
+	notMine := s.request("u_b", a, b, "1")
+	nobody := s.request("u_a", a, 1<<40, "1")
+	same := s.request("u_a", a, a, "1")
+	dollars := s.request("u_a", a, b, "1")
+	if _, err := s.pool.Exec(t.Context(), `UPDATE core.account SET currency = 'USD' WHERE account_id = $1`, b); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		request transfer.Request
+		want    error
+	}{
+		"stolen": {stolen, transfer.ErrKey}, "unknown": {unknown, transfer.ErrKey}, "expired": {expired, transfer.ErrKey},
+		"not mine": {notMine, transfer.ErrAccount}, "nobody": {nobody, transfer.ErrAccount}, "same": {same, transfer.ErrSame},
+		"dollars": {dollars, transfer.ErrCurrencies},
+	} {
+		if answer, err := s.Transfer(t.Context(), c.request); !errors.Is(err, c.want) {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
+	}
+	if s.balance(a) != "10" || s.balance(b) != "0" {
+		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+	}
+}
+
+func TestAmounts(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"0", "0.0000", "-1", "0.00001", "1e3", "1E3", "10000000000000000", "1000000000000000", "NaN", "", "01", "1.", ".5", "+1", "1_0", `"1"`} {
+		if _, err := transfer.ParseAmount(text); fault.Of(err) != fault.Invalid {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{"1": "1", "10000.0": "10000", "0.0001": "0.0001", "1.50": "1.5", "999999999999999.9999": "999999999999999.9999", "123456789012345.6789": "123456789012345.6789", "1.00000000": "1"} {
+		if a, err := transfer.ParseAmount(text); err != nil || a.String() != want {
+			t.Errorf("%q: %q, %v", text, a, err)
+		}
+	}
+}
+
+// Whatever happens at once: no money is made or lost, and nobody owes.
+func TestNoMoneyIsMadeOrLost(t *testing.T) {
+	s := start(t)
+	const players, clients, each = 6, 16, 60
+	var accounts []int64
+	for i := range players {
+		accounts = append(accounts, s.open(fmt.Sprintf("u_%d", i), "100"))
+	}
+	var group sync.WaitGroup
+	for c := range clients {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(c), 1))
+			for range each {
+				from, to := random.IntN(players), random.IntN(players)
+				if from == to {
+					continue
+				}
+				request := s.request(fmt.Sprintf("u_%d", from), accounts[from], accounts[to], fmt.Sprintf("%d.%04d", random.IntN(60), 1+random.IntN(9999)))
+				for range 1 + random.IntN(2) {
+					if _, err := s.Transfer(t.Context(), request); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		case <-time.After(5 * time.Millisecond):
+		}
+		if got := s.one(`SELECT sum(balance)::text || ' ' || min(balance) FILTER (WHERE owner_user_id IS NOT NULL) FROM core.account`); !strings.HasPrefix(got, "0.0000 ") || strings.Contains(got, "-") {
+			t.Fatalf("a snapshot: %s", got)
+		}
+	}
+	for {
+		report, err := s.WriteLedger(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !report.More {
+			break
+		}
+	}
+	if got := s.one(`SELECT count(*)::text FROM core.account a WHERE a.balance <>
+		(SELECT coalesce(sum(CASE side WHEN 'CREDIT' THEN amount ELSE -amount END), 0) FROM core.ledger l WHERE l.account_id = a.account_id)`); got != "0" {
+		t.Errorf("%s accounts differ from their ledger", got)
+	}
+}
+
+func TestReversal(t *testing.T) {
+	s := start(t)
+	a, b := s.open("u_a", "10"), s.open("u_b", "0")
+	sent, err := s.Transfer(t.Context(), s.request("u_a", a, b, "4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.Split(string(sent.Body), `"`)[3]
+	operator := func() transfer.Request { return transfer.Request{Client: "ops", Key: s.key("ops")} }
+	request := operator()
+	for range 2 {
+		if back, err := s.Reverse(t.Context(), request, id); err != nil || back.Status != transfer.Succeeded {
+			t.Fatalf("%+v %s, %v", back, back.Body, err)
+		}
+	}
+	if again, err := s.Reverse(t.Context(), operator(), id); err != nil || !strings.Contains(string(again.Body), "ALREADY_REVERSED") {
+		t.Errorf("%s, %v", again.Body, err)
+	}
+	if s.balance(a) != "10" || s.balance(b) != "0" {
+		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+	}
+	list, next, err := s.Transfers(t.Context(), a, "", 2)
+	if err != nil || len(list) != 2 || next == "" || list[0].Reverses != id || list[0].Kind != transfer.Reversal {
+		t.Errorf("%+v %q, %v", list, next, err)
+	}
+	if list, next, err = s.Transfers(t.Context(), a, next, 2); err != nil || len(list) != 1 || next != "" || list[0].Kind != transfer.Opening {
+		t.Errorf("%+v %q, %v", list, next, err)
+	}
+}
+
+// The watchdog and a slow TX1: whoever has the key's lock first decides, and the
+// other one accepts it.
+func TestWatchdogAgainstTX1(t *testing.T) {
+	s := start(t)
+	a, b := s.open("u_a", "10"), s.open("u_b", "0")
+	request := s.request("u_a", a, b, "1")
+	// TX1 is held up by the account, after it has locked its key.
+	holder, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Rollback(t.Context()) }()
+	if _, err := holder.Exec(t.Context(), `SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, a); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan transfer.Answer, 1)
+	go func() {
+		answer, err := s.Transfer(t.Context(), request)
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- answer
+	}()
+	for s.one(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "0" {
+		time.Sleep(time.Millisecond)
+	}
+	if asked, err := s.Transfer(t.Context(), request); err != nil || asked.Status != transfer.InProgress {
+		t.Errorf("meanwhile: %+v, %v", asked, err)
+	}
+	if report, err := s.EndOrphans(t.Context(), 0); err != nil || report.Dead != 0 {
+		t.Errorf("the watchdog ended what TX1 has: %+v, %v", report, err)
+	}
+	if err := holder.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if answer := <-answers; answer.Status != transfer.Succeeded {
+		t.Errorf("%+v %s", answer, answer.Body)
+	}
+	if s.balance(b) != "1" {
+		t.Error(s.balance(b))
+	}
+}

@@ -1,0 +1,53 @@
+package transfer
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// Error codes of FAILED transfers that are not decided by balances.
+const (
+	TimedOut   = "TIMEOUT"     // left alone in progress, and ended by the watchdog
+	RolledBack = "ROLLED_BACK" // Postgres refused TX1 as a whole
+)
+
+// watchdogBatch is how many keys EndOrphans ends at once.
+const watchdogBatch = 500
+
+// SKIP LOCKED: a key whose TX1 runs is not an orphan, and TX1 has it locked.
+const orphansSQL = `
+WITH orphans AS MATERIALIZED (
+	SELECT idempotency_key_id FROM integration.idempotency_key
+	WHERE status = 'IN_PROGRESS' AND started_at < now() - $1::interval
+	ORDER BY started_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+UPDATE integration.idempotency_key k
+SET status = 'FAILED', error_code = $3, completed_at = now(),
+    response_snapshot = format('{"status":"FAILED","errorCode":"%s"}', $3::text)
+FROM orphans WHERE k.idempotency_key_id = orphans.idempotency_key_id`
+
+// EndOrphans ends requests that have been in progress for longer than after: whoever
+// ran them is gone. A TX1 that runs all the same finds its key ended, and does
+// nothing.
+func (s *Store) EndOrphans(ctx context.Context, after time.Duration) (lease.Report, error) {
+	tag, err := s.pool.Exec(ctx, orphansSQL, after, watchdogBatch, TimedOut)
+	if err != nil {
+		return lease.Report{}, postgres.Wrap("end orphans", err)
+	}
+	n := int(tag.RowsAffected())
+	return lease.Report{Claimed: n, Dead: n, More: n == watchdogBatch}, nil
+}
+
+// endFailed ends a request whose TX1 was rolled back, if it is still this attempt's.
+func (s *Store) endFailed(ctx context.Context, keyID int64, attempt uuid.UUID, code string) error {
+	_, err := s.pool.Exec(ctx, `
+		UPDATE integration.idempotency_key
+		SET status = 'FAILED', error_code = $3, completed_at = now(), response_snapshot = format('{"status":"FAILED","errorCode":"%s"}', $3::text)
+		WHERE idempotency_key_id = $1 AND attempt = $2 AND status = 'IN_PROGRESS'`, keyID, attempt, code)
+	return err
+}
