@@ -37,6 +37,10 @@ type RedisOptions struct {
 	Binaries Binaries
 	// Log, if not nil, is told what happens to servers left running.
 	Log *slog.Logger
+	// Cluster makes it a node of a Redis Cluster, which does not answer for keys until
+	// the cluster is formed. The nodes of one share a Password.
+	Cluster  bool
+	Password string
 }
 
 // Redis is a running Redis server.
@@ -44,6 +48,8 @@ type Redis struct {
 	dir      string
 	password string
 	port     int
+	cluster  bool
+	busPort  int // of a cluster's node
 	users    *os.File
 
 	stopping sync.Mutex
@@ -64,8 +70,11 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("start Redis: %w", err)
 	}
 	defer starting.Close()
-	r := &Redis{dir: dir}
-	if r.password, err = password(dir); err == nil {
+	r := &Redis{dir: dir, cluster: o.Cluster, password: o.Password}
+	if r.password == "" {
+		r.password, err = password(dir)
+	}
+	if err == nil {
 		r.users, err = share(r.file(usersSuffix))
 	}
 	if err == nil {
@@ -81,6 +90,10 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 
 // URL returns the connection string, password included.
 func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@%s/0", r.password, hostPort(r.port)) }
+
+// Ports are where the server listens, and where a cluster's node talks to the
+// others (0 for one that is in none).
+func (r *Redis) Ports() (port, bus int) { return r.port, r.busPort }
 
 // Stop ends the server after it has written its data, and returns when its
 // process is gone, within a minute at worst. If other processes started the same Dir

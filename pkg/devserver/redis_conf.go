@@ -32,6 +32,19 @@ func (r *Redis) configure() error {
 		// servers by the path of this file.
 		{"set-proc-title", "no"},
 	}
+	if r.cluster {
+		bus, err := FreePort(0)
+		if err != nil {
+			return err
+		}
+		settings = append(settings, [][2]string{
+			{"cluster-enabled", "yes"},
+			{"cluster-port", strconv.Itoa(bus)},
+			{"cluster-announce-ip", loopback},
+			{"cluster-node-timeout", "2000"},
+		}...)
+		r.busPort = bus
+	}
 	var b strings.Builder
 	for _, s := range settings {
 		fmt.Fprintf(&b, "%s %s\n", s[0], redisQuote(s[1]))
