@@ -75,6 +75,8 @@ type Store struct {
 	// Observe, when set before the first call, is told how long each script took,
 	// with its way to Redis and back, and its error.
 	Observe func(script string, took time.Duration, err error)
+	// planted returns a script with a fault, for tests that must notice it.
+	planted func(name string) *redis.Script
 }
 
 // NewStore returns a store on client, which should not send commands again by

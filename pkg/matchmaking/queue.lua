@@ -175,6 +175,8 @@ end
 local function pass(backlog, sweeping, run)
 	local paused = redis.call('XLEN', events) >= backlog
 	local wait = tonumber(redis.call('HGET', stats, 'wait_ms') or nil)
+	redis.call('ZCARD', queue)
+	redis.call('ZCARD', due)
 	local ok, more = true, false
 	if paused then sweep(sweeping) else ok, more = pcall(run) end
 	-- Even when run broke off: what it matched is matched.

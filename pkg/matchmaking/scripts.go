@@ -55,6 +55,9 @@ func (s *Store) run(ctx context.Context, script script, mode Mode, keys []string
 	keys = append([]string{key("queue", mode.Name), key("due", mode.Name), key("stats", mode.Name), eventsKey(mode.Name)}, keys...)
 	args = append([]any{mode.Name, s.rules.windows(mode), s.rules.WidenEvery.Milliseconds()}, args...)
 	started := time.Now()
+	if s.planted != nil {
+		script.Script = s.planted(script.name)
+	}
 	answer, err := script.Run(ctx, s.client, keys, args...).Slice()
 	if s.Observe != nil {
 		s.Observe(script.name, time.Since(started), err)

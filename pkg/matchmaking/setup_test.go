@@ -2,7 +2,10 @@ package matchmaking_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,4 +104,37 @@ func (s setup) get(user, ticketID string) matchmaking.Ticket {
 		s.t.Fatal(err)
 	}
 	return ticket
+}
+
+func (s setup) join2(user, mode, key, text string) string {
+	s.t.Helper()
+	joined, _, err := s.Join(s.t.Context(), matchmaking.Join{UserID: user, Mode: mode, Key: key, Attributes: attributes(s.t, text)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return joined.TicketID
+}
+
+// dump is everything in Redis.
+func (s setup) dump() string {
+	s.t.Helper()
+	keys, err := s.client.Keys(s.t.Context(), "*").Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	slices.Sort(keys)
+	var all strings.Builder
+	for _, key := range keys {
+		fmt.Fprintf(&all, "%s %q\n", key, s.client.Dump(s.t.Context(), key).Val())
+	}
+	return all.String()
+}
+
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20s", what)
+		}
+	}
 }
