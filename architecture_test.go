@@ -17,6 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 const module = "github.com/miniserversystem/miniserver"
@@ -165,6 +166,7 @@ func TestDiagramsShowTheStates(t *testing.T) {
 		"entitlement":   {string(entitlement.Active), string(entitlement.Revoked)},
 		"outbox_events": {outbox.Pending, outbox.InFlight, outbox.Published, outbox.Failed},
 		"tickets":       {matchmaking.Queued, matchmaking.Matched, matchmaking.Cancelled, matchmaking.Expired},
+		"keys":          {transfer.InProgress, transfer.Succeeded, transfer.Failed},
 		"notifications": {notification.Pending, notification.Processing, notification.Sent, notification.Failed},
 	}
 	for machine, states := range machines {

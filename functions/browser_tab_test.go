@@ -160,6 +160,7 @@ func (b *tab) atIssuer(name string) {
 func (b *tab) signIn(name string) {
 	b.t.Helper()
 	b.click("document.querySelector('#sign-in')")
+	b.until("the issuer's form is ready", "document.activeElement?.id === 'username'")
 	b.atIssuer(name)
 	b.until(name+" is signed in", signedIn+" && "+isLive)
 }

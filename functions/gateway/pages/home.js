@@ -33,6 +33,7 @@ async function ask(path, { method = "GET", body } = {}) {
     response = null;
   }
   if (asker !== state.person) throw stale;
+  if (response) setClock(response.headers.get("Date"));
   if (!response) throw new Refusal(0, { detail: "The server does not answer. Is it running?" });
   let answer = {};
   try {
@@ -42,6 +43,15 @@ async function ask(path, { method = "GET", body } = {}) {
   }
   if (!response.ok) throw new Refusal(response.status, answer);
   return answer;
+}
+
+let ahead = 0; // milliseconds that the server's clock is ahead of this device's
+
+// setClock follows the server's clock, which its tickets are about. The header has
+// whole seconds only, so small differences say nothing.
+function setClock(date) {
+  const difference = Date.parse(date) - Date.now();
+  if (Math.abs(difference - ahead) > 2000) ahead = difference;
 }
 
 // ---- what is known
@@ -64,8 +74,10 @@ function forget() {
     notifications: new Map(), // by id; ids sort by time
     moreNotifications: "",
     inboxRead: false,
+    tickets: new Map(), // the latest of each mode
     reasons: {},
   });
+  $("join").reset();
 }
 forget();
 
@@ -84,6 +96,32 @@ function take(notification) {
     say(tell(notification));
   }
   state.notifications.set(notification.notification_id, notification);
+}
+
+// goesOn says whether a ticket may still change.
+function goesOn(ticket) {
+  return ticket.status === "QUEUED" || (ticket.status === "MATCHED" && !ticket.session && !ticket.session_error);
+}
+
+// keep takes in a ticket. Answers may overtake each other, but a ticket only goes
+// from waiting to matched to having a game server, and a later one is younger.
+function keep(ticket) {
+  const known = state.tickets.get(ticket.mode);
+  const progress = (t) => (t.status === "QUEUED" ? 0 : goesOn(t) ? 1 : 2);
+  const old = known && (known.ticket_id === ticket.ticket_id ? progress(ticket) < progress(known) : began(ticket) < began(known));
+  if (!old) state.tickets.set(ticket.mode, ticket);
+}
+
+const began = (ticket) => Date.parse(ticket.created_at);
+
+// keepAll takes in all tickets that there are. Of those known when they were asked
+// for (before), the others can be read no more.
+function keepAll(tickets, before) {
+  for (const { mode, ticket_id } of before) {
+    const gone = state.tickets.get(mode)?.ticket_id === ticket_id && !tickets.some((t) => t.ticket_id === ticket_id);
+    if (gone) state.tickets.delete(mode);
+  }
+  tickets.forEach(keep);
 }
 
 // ---- loading
@@ -110,6 +148,7 @@ function refresh() {
 
 async function load() {
   try {
+    const before = [...state.tickets.values()];
     const overview = await ask("/v1/me/overview");
     const user = overview.account?.user_id;
     if (user !== state.account?.user_id) {
@@ -121,7 +160,8 @@ async function load() {
     state.reasons = Object.fromEntries(Object.entries(overview.errors).map(([part, why]) => [part, why.detail]));
     if (state.entitlements.size === 0) state.moreEntitlements = overview.entitlements_next_cursor ?? "";
     (overview.entitlements ?? []).forEach(own);
-    follow();
+    if (overview.matchmaking) keepAll(overview.matchmaking.tickets, before);
+    if (!retry) follow(); // what refused it is not asked again at once
     render();
     await loadInbox();
   } catch (refusal) {
@@ -179,17 +219,32 @@ async function loadShop() {
 
 const longestWait = 30_000;
 let stream = null;
+let followed = ""; // the id of the ticket that it tells of, too
 let lastEvent = "";
 let tries = 0;
-let retry;
+let retry = 0;
 
-// follow opens the stream of notifications, unless it is open. Hidden tabs have
-// none: browsers open six connections to a server at most, for all tabs together.
+// toFollow is the id of the ticket that is worth following: a stream tells of one.
+function toFollow() {
+  const open = [...state.tickets.values()].filter(goesOn).sort((a, b) => began(b) - began(a));
+  return (open.find((t) => t.ticket_id === followed) ?? open[0])?.ticket_id ?? "";
+}
+
+// follow opens the stream of notifications, unless it is open and tells of the
+// ticket that it should. Hidden tabs have none: browsers open six connections to a
+// server at most, for all tabs together.
 function follow() {
+  const ticket = toFollow();
+  if (ticket && ticket !== followed) hangUp();
   if (stream || state.view !== "in" || document.hidden) return;
   clearTimeout(retry);
+  retry = 0;
+  followed = ticket;
   state.live = tries ? "reconnecting" : "connecting";
-  stream = new EventSource("/v1/me/notifications/stream" + (lastEvent ? "?last_event_id=" + encodeURIComponent(lastEvent) : ""));
+  const query = new URLSearchParams();
+  if (lastEvent) query.set("last_event_id", lastEvent);
+  if (ticket) query.set("ticket_id", ticket);
+  stream = new EventSource(`/v1/me/notifications/stream?${query}`);
   stream.addEventListener("open", () => {
     state.live = "connected";
     tries = 0;
@@ -202,26 +257,52 @@ function follow() {
     render();
     refresh(); // it tells of a change
   });
+  stream.addEventListener("ticket", (event) => {
+    lastEvent = event.lastEventId;
+    keep(JSON.parse(event.data));
+    follow(); // another one, when this one has ended
+    render();
+  });
   stream.addEventListener("error", () => {
     state.live = "reconnecting";
-    if (stream.readyState === EventSource.CLOSED) {
-      // It was refused. The browser tries again only after a broken connection.
-      stream = null;
-      retry = setTimeout(follow, Math.min(longestWait, 1000 * 2 ** tries++) * (0.5 + Math.random()));
+    // When it was refused, the browser does not try again; and when its ticket has
+    // ended, the browser would ask for that again, which is soon there no more.
+    if (stream.readyState === EventSource.CLOSED || toFollow() !== followed) {
+      hangUp();
+      retry = setTimeout(() => {
+        retry = 0;
+        follow();
+      }, Math.min(longestWait, 1000 * 2 ** tries++) * (0.5 + Math.random()));
     }
     render();
     refresh(); // has the session ended?
   });
 }
 
-function unfollow() {
-  clearTimeout(retry);
+function hangUp() {
   stream?.close();
   stream = null;
+}
+
+function unfollow() {
+  clearTimeout(retry);
+  hangUp();
+  retry = 0;
+  followed = "";
   lastEvent = "";
   tries = 0;
   state.live = "connecting";
 }
+
+// Time goes on without news. Tickets that no stream tells of are asked for now and
+// then.
+let ticks = 0;
+setInterval(() => {
+  const open = [...state.tickets.values()].filter(goesOn);
+  if (document.hidden || open.length === 0) return;
+  sections.opponent();
+  if (++ticks % 5 === 0 && (state.live !== "connected" || open.some((t) => t.ticket_id !== followed))) refresh();
+}, 1000);
 
 // tabs of one browser share its session.
 const tabs = new BroadcastChannel("session");
@@ -239,15 +320,15 @@ window.addEventListener("pageshow", (event) => {
 });
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
-    stream?.close();
-    stream = null;
+    hangUp();
   } else {
     look();
   }
 });
 
-// look refreshes what may be old. A tab where nobody is signed in hears of it.
+// look refreshes what may be old, and waits no longer to connect. A tab where nobody is signed in hears of it.
 function look() {
+  if (retry) follow();
   if (state.view !== "out") refresh();
 }
 
@@ -265,8 +346,44 @@ function tell({ event_type, payload }) {
       return `${what} is yours`;
     case "EntitlementRevoked":
       return `${what} is no longer yours`;
+    case "MatchMade":
+      return `${titled(payload.mode)}: you have an opponent`;
   }
   return event_type;
+}
+
+function titled(mode) {
+  return mode.slice(0, 1).toUpperCase() + mode.slice(1);
+}
+
+// seconds writes a length of time that is given in milliseconds.
+function seconds(milliseconds) {
+  const whole = Math.max(0, Math.round(milliseconds / 1000));
+  return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+}
+
+// stateOf says in a sentence how a ticket goes.
+function stateOf(ticket) {
+  switch (ticket.status) {
+    case "QUEUED":
+      return ticket.reason.detail;
+    case "MATCHED":
+      if (ticket.session) return "You have an opponent.";
+      if (!ticket.session_error) return "You have an opponent; finding a game server…";
+      return "You have an opponent, but there was no game server for you. Join again.";
+    case "EXPIRED":
+      return "Nobody was found in time.";
+    case "CANCELLED":
+      return "You left the queue.";
+  }
+  return "";
+}
+
+// serverOf writes where a session is: an address with a port, or with several.
+function serverOf({ address, ports }) {
+  const host = address.includes(":") ? `[${address}]` : address; // IPv6
+  if (ports.length === 0) return address;
+  return ports.map((p) => `${host}:${p.port}` + (ports.length > 1 ? ` (${p.name})` : "")).join(", ");
 }
 
 function write(element, text) {
@@ -316,12 +433,12 @@ function list(parent, items, key, make, update) {
   });
 }
 
-// fromTemplate returns a maker of rows whose button does action.
-function fromTemplate(id, action) {
+// fromTemplate returns a maker of rows whose buttons do actions, by their names.
+function fromTemplate(id, actions) {
   return (key) => {
     const row = $(id).content.firstElementChild.cloneNode(true);
-    const button = row.querySelector("button");
-    button.addEventListener("click", () => act(button, () => action(key)));
+    for (const button of row.querySelectorAll("button"))
+      button.addEventListener("click", () => act(button, () => actions[button.dataset.action](key)));
     return row;
   };
 }
@@ -334,7 +451,7 @@ const sections = {
       show($(id), state.view === view);
     write($("broken-reason"), state.reasons.page ?? "");
     show($("hint"), state.goods.size > 0);
-    for (const part of ["page", "account", "entitlements", "notifications"]) {
+    for (const part of ["page", "account", "matchmaking", "entitlements", "notifications"]) {
       const reason = state.view === "in" ? (state.reasons[part] ?? "") : "";
       write($(`reason-${part}`), reason);
       show($(`reason-${part}`), reason !== "");
@@ -357,9 +474,37 @@ const sections = {
     });
   },
 
+  opponent() {
+    const mode = $("mode").value;
+    show($("rank"), mode === "rank");
+    $("rank").disabled = mode !== "rank";
+    settle($("join-queue"), state.tickets.get(mode)?.status === "QUEUED");
+    const items = [...state.tickets.values()].sort((a, b) => began(b) - began(a));
+    list($("tickets"), items, (t) => t.mode, fromTemplate("item-of-tickets", { leave, again }), (row, t) => {
+      const waits = t.status === "QUEUED";
+      fill(row, {
+        mode: titled(t.mode), status: t.status, state: stateOf(t),
+        attributes: Object.entries(t.attributes).map(([name, value]) => `${name} ${value}`).join(", "),
+        position: t.position ?? "",
+        waited: waits ? seconds(Date.now() + ahead - began(t)) : "",
+        estimate: t.estimated_wait_ms == null ? "" : `about ${seconds(Math.max(1000, t.estimated_wait_ms))}`,
+        peers: (t.peer_user_ids ?? []).join(", "),
+        server: t.session ? serverOf(t.session) : "",
+        match_id: t.match_id ?? "",
+      });
+      for (const fact of row.querySelectorAll(".facts > div")) show(fact, fact.lastElementChild.textContent !== "");
+      Object.assign(row.dataset, { ticket: t.ticket_id, status: t.status });
+      for (const [name, visible] of [["leave", waits], ["again", !waits && !t.session && !goesOn(t)]]) {
+        const button = row.querySelector(`[data-action="${name}"]`);
+        show(button, visible);
+        settle(button);
+      }
+    });
+  },
+
   shop() {
     show($("shop"), state.goods.size > 0);
-    list($("goods"), [...state.goods.values()], (i) => i.stock_keeping_unit, fromTemplate("item-of-goods", buy), (row, item) => {
+    list($("goods"), [...state.goods.values()], (i) => i.stock_keeping_unit, fromTemplate("item-of-goods", { buy }), (row, item) => {
       const owned = state.entitlements.get(item.stock_keeping_unit)?.status === "ACTIVE";
       fill(row, { ...item, action: owned ? "Owned" : "Buy" });
       settle(row.querySelector("button"), owned);
@@ -369,7 +514,7 @@ const sections = {
   entitlements() {
     const items = [...state.entitlements.values()].sort((a, b) => (a.stock_keeping_unit < b.stock_keeping_unit ? -1 : 1));
     show($("no-entitlements"), items.length === 0 && !state.reasons.entitlements);
-    list($("owned"), items, (e) => e.stock_keeping_unit, fromTemplate("item-of-owned", refund), (row, e) => {
+    list($("owned"), items, (e) => e.stock_keeping_unit, fromTemplate("item-of-owned", { refund }), (row, e) => {
       const name = nameOf(e.stock_keeping_unit);
       fill(row, { ...e, name, stock_keeping_unit: name === e.stock_keeping_unit ? "" : e.stock_keeping_unit });
       row.dataset.status = e.status;
@@ -385,7 +530,7 @@ const sections = {
     const unread = items.filter((n) => !n.read_at).length;
     document.title = (unread ? `(${unread}) ` : "") + "MiniServerSystem";
     show($("no-notifications"), state.inboxRead && items.length === 0);
-    list($("inbox"), items, (n) => n.notification_id, fromTemplate("item-of-inbox", read), (row, n) => {
+    list($("inbox"), items, (n) => n.notification_id, fromTemplate("item-of-inbox", { read }), (row, n) => {
       fill(row, {
         ...n, text: tell(n), unread: n.read_at ? "" : "Unread: ",
         status: { SENT: "", FAILED: "could not be sent" }[n.status] ?? "on its way",
@@ -460,6 +605,51 @@ async function order(path, sku) {
 const buy = (sku) => order("/demo/shop/purchases", sku);
 const refund = (sku) => order("/demo/shop/refunds", sku);
 
+const ticketPath = (id) => `/v1/matchmaking/tickets/${encodeURIComponent(id)}`;
+
+async function join(mode, attributes) {
+  // Not crypto.randomUUID, which a page has over https and on localhost only.
+  const key = crypto.getRandomValues(new Uint8Array(16)).join("-");
+  try {
+    const { ticket_id } = await ask(`/v1/matchmaking/queues/${encodeURIComponent(mode)}/tickets`, {
+      method: "POST", body: { party_size: 1, attributes, idempotency_key: key },
+    });
+    keep(await ask(ticketPath(ticket_id)));
+  } catch (refusal) {
+    if (refusal.code !== "ticket_queued") {
+      if (refusal !== stale && refusal.status !== 401) refresh(); // it may have been done all the same
+      throw refusal;
+    }
+    // Another tab or device has joined; its ticket is shown instead.
+    (await ask("/v1/matchmaking/tickets")).tickets.forEach(keep);
+  }
+  follow();
+}
+
+function joinQueue() {
+  const attributes = {};
+  if ($("mode").value === "rank") {
+    attributes.skill = $("skill").valueAsNumber;
+    if ($("region").value) attributes.region = $("region").value;
+  }
+  return join($("mode").value, attributes);
+}
+
+const again = (mode) => join(mode, state.tickets.get(mode).attributes);
+
+async function leave(mode) {
+  const path = ticketPath(state.tickets.get(mode).ticket_id);
+  try {
+    keep(await ask(path, { method: "DELETE" }));
+  } catch (refusal) {
+    if (refusal.code !== "ticket_matched") {
+      if (refusal !== stale && refusal.status !== 401) refresh();
+      throw refusal;
+    }
+    keep(await ask(path)); // a pass was faster: there is an opponent
+  }
+}
+
 async function read(id) {
   take(await ask(`/v1/me/notifications/${encodeURIComponent(id)}/read`, { method: "POST" }));
 }
@@ -510,6 +700,11 @@ for (const [id, action] of [
   const button = $(id);
   button.addEventListener("click", () => act(button, action));
 }
+$("join").addEventListener("submit", (event) => {
+  event.preventDefault();
+  act($("join-queue"), joinQueue);
+});
+$("mode").addEventListener("change", render);
 $("message-close").addEventListener("click", () => {
   say("");
   render();
