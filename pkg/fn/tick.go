@@ -46,12 +46,9 @@ func SideBySide[S any](ctx context.Context, sources []S, step func(context.Conte
 	}
 	group.Wait()
 	var total Report
-	more := false
 	for _, report := range reports {
-		total.Add(report)
-		more = more || report.More
+		total.Beside(report)
 	}
-	total.More = more
 	return total, errors.Join(failures...)
 }
 

@@ -20,3 +20,11 @@ func (r *Report) Add(step Report) {
 	r.LostLease += step.LostLease
 	r.More = step.More
 }
+
+// Beside counts what was done elsewhere at the same time: there is more while
+// either has more.
+func (r *Report) Beside(other Report) {
+	more := r.More || other.More
+	r.Add(other)
+	r.More = more
+}

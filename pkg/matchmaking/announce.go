@@ -89,14 +89,11 @@ func (a *Announcer) Step(ctx context.Context) (lease.Report, error) {
 	}
 	var total lease.Report
 	var failures []error
-	more := false
 	for _, mode := range a.store.Modes() {
 		report, err := a.step(ctx, mode)
-		total.Add(report)
-		more = more || report.More
+		total.Beside(report)
 		failures = append(failures, err)
 	}
-	total.More = more
 	return total, errors.Join(failures...)
 }
 

@@ -44,14 +44,11 @@ func NewConfirmer(store *Store, consumer outbox.Consumer, after time.Duration, l
 func (c *Confirmer) Step(ctx context.Context) (lease.Report, error) {
 	var total lease.Report
 	var failures []error
-	more := false
 	for _, mode := range c.store.Modes() {
 		report, err := c.step(ctx, mode)
-		total.Add(report)
-		more = more || report.More
+		total.Beside(report)
 		failures = append(failures, err)
 	}
-	total.More = more
 	return total, errors.Join(failures...)
 }
 
