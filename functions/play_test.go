@@ -353,6 +353,7 @@ func TestRedisKilledWhileMatching(t *testing.T) {
 	process, err := strconv.Atoi(strings.TrimSpace(string(pid)))
 	must(t, err)
 	must(t, syscall.Kill(process, syscall.SIGKILL))
+	must(t, s.redis.Stop()) // lets go of what is gone
 	time.Sleep(50 * time.Millisecond)
 	address := s.redis.URL()
 	s.redis = testkit.StartRedis(t, s.dir)
