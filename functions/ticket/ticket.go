@@ -15,7 +15,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
@@ -76,22 +75,16 @@ type joinRequest struct {
 		IdempotencyKey string                     `json:"idempotency_key,omitempty" doc:"Names this request. Up to 255 printable ASCII characters." example:"3b2f6a52"`
 	}
 
-	key string
+	keys []string // values of the header
 }
 
-// Resolve finds out the key; huma calls it.
+// Resolve keeps the values of the header, of which there may be several; huma calls it.
 func (in *joinRequest) Resolve(c huma.Context) []error {
-	var headers []string
 	c.EachHeader(func(name, value string) {
 		if http.CanonicalHeaderKey(name) == idempotency.Header {
-			headers = append(headers, value)
+			in.keys = append(in.keys, value)
 		}
 	})
-	key, err := joinKey(in.Body.IdempotencyKey, headers)
-	if err != nil {
-		return []error{problem.From(err)}
-	}
-	in.key = key
 	return nil
 }
 
@@ -129,12 +122,16 @@ func (f *function) join(ctx context.Context, in *joinRequest) (*fn.Stored, error
 }
 
 func (f *function) joined(ctx context.Context, in *joinRequest) (*fn.Stored, error) {
+	key, err := joinKey(in.Body.IdempotencyKey, in.keys)
+	if err != nil {
+		return nil, err
+	}
 	attributes, err := matchmaking.ParseAttributes(in.Body.Attributes)
 	if err != nil {
 		return nil, err
 	}
 	joined, replayed, err := f.store.Join(ctx, matchmaking.Join{
-		UserID: auth.From(ctx).UserID, Mode: in.Mode, Key: in.key, Attributes: attributes, Traceparent: telemetry.Traceparent(ctx),
+		UserID: auth.From(ctx).UserID, Mode: in.Mode, Key: key, Attributes: attributes, Traceparent: telemetry.Traceparent(ctx),
 	})
 	if err != nil {
 		return nil, err
