@@ -41,6 +41,7 @@ var experiments = []struct {
 	{"front", (*bench).front},
 	{"streams", (*bench).streams},
 	{"footprint", (*bench).footprint},
+	{"matchmaking", (*bench).matchmaking},
 }
 
 func main() {
