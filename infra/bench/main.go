@@ -3,7 +3,7 @@
 // the ratios mean anything. It starts a private, durable Postgres, a NATS, a Redis
 // and an issuer under .local/bench, stops them, and prints a Markdown table:
 //
-//	go run ./infra/bench                   # everything, in less than 8 minutes
+//	go run ./infra/bench                   # everything, in about 12 minutes
 //	go run ./infra/bench -quick            # small counts: does it work
 //	go run ./infra/bench -only relay,claim
 package main
@@ -23,7 +23,7 @@ import (
 )
 
 // maxRun bounds a whole run, whatever happens.
-const maxRun = 10 * time.Minute
+const maxRun = 15 * time.Minute
 
 // experiments are what there is to measure, in the order of the table.
 var experiments = []struct {

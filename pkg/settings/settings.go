@@ -85,8 +85,8 @@ type Settings struct {
 	MatchmakingTTL       time.Duration     `env:"MATCHMAKING_TTL" envDefault:"120s" doc:"How long a ticket waits."`
 	MatchmakingWindows   []int             `env:"MATCHMAKING_WINDOWS" envDefault:"100,200,400,800,1600" doc:"How far apart in skill two may be: the first when a ticket joins, the next after each MATCHMAKING_WIDEN_EVERY. At most 8."`
 	MatchmakingWiden     time.Duration     `env:"MATCHMAKING_WIDEN_EVERY" envDefault:"5s" doc:"After how long a ticket's window becomes the next one."`
-	MatchmakingQueue     int               `env:"MATCHMAKING_QUEUE_LIMIT" envDefault:"200000" doc:"Tickets that a queue holds at most; about 1 kB each in Redis."`
-	MatchmakingPairs     int               `env:"MATCHMAKING_PAIRS" envDefault:"50" doc:"Pairs that one script makes at most: 1 to 100. Redis does nothing else meanwhile."`
+	MatchmakingQueue     int               `env:"MATCHMAKING_QUEUE_LIMIT" envDefault:"200000" doc:"Tickets that a queue holds at most; about 2 kB each in Redis."`
+	MatchmakingPairs     int               `env:"MATCHMAKING_PAIRS" envDefault:"25" doc:"Pairs that one script makes at most: 1 to 100. Redis does nothing else meanwhile."`
 	Allocator            string            `env:"ALLOCATOR" envDefault:"fixed" doc:"Who finds the game server of a match: fixed (one server for all, at GAME_SERVER) or agones."`
 	AllocatorPatience    time.Duration     `env:"ALLOCATOR_PATIENCE" envDefault:"30s" doc:"How long a match waits for a game server before it is told without one."`
 	GameServer           string            `env:"GAME_SERVER" envDefault:"localhost:7777" doc:"host:port of the game server that hosts every match, with ALLOCATOR=fixed."`
