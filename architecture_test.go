@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
-	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/webhook"},
+	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook"},
 	{"pkg/fn"},
 	{"pkg/testkit", "pkg/devserver/shop"},
 	{"functions/internal/*"},

@@ -69,9 +69,9 @@ var All = []fn.Function{
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "relay", Summary: "carries committed events from the outboxes to JetStream",
+		Name: "relay", Summary: "carries committed events from the outboxes to their broker",
 		New: relay.New, Schedule: time.Second,
-		Domains: []string{"entitlement", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"entitlement", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -115,7 +115,7 @@ var All = []fn.Function{
 	{
 		Name: "settle", Summary: "deals with completed transfers, each once, and has their owners told",
 		New: settle.New, Schedule: time.Second,
-		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -133,7 +133,7 @@ var All = []fn.Function{
 	{
 		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
 		New: reconcile.New, Schedule: time.Minute,
-		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS},
+		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS, fn.RabbitMQ},
 		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -225,18 +226,27 @@ func changeBody(user, item, reason, purchase string) string {
 // tick runs a function's tick and returns its report.
 func (s *system) tick(function string) fn.Report {
 	s.t.Helper()
+	report, answered := s.try(function)
+	if answered != "" {
+		s.t.Fatalf("tick of %s: %s", function, answered)
+	}
+	return report
+}
+
+// try is tick for one that may fail; then it says what it answered.
+func (s *system) try(function string) (report fn.Report, answered string) {
+	s.t.Helper()
 	request, err := http.NewRequest(http.MethodPost, "http://"+function+fn.TickPath, http.NoBody)
 	must(s.t, err)
 	response, err := s.runtime.Invoke.RoundTrip(request)
 	must(s.t, err)
 	defer response.Body.Close()
-	var report fn.Report
 	if response.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(response.Body)
-		s.t.Fatalf("tick of %s: %d %s", function, response.StatusCode, body)
+		return report, fmt.Sprintf("%d %s", response.StatusCode, body)
 	}
 	must(s.t, json.NewDecoder(response.Body).Decode(&report))
-	return report
+	return report, ""
 }
 
 // count returns the one number that a query answers.

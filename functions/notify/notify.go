@@ -19,7 +19,7 @@ func New(e *fn.Env) error {
 		return err
 	}
 	consumption := consume.New(e, notification.NewStore(pool), "deliver")
-	var consumers []*jetstream.Consumer
+	var consumers []consume.Source
 	for _, subject := range event.ForPeople {
 		consumers = append(consumers, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/miniserversystem/miniserver/functions/internal/broker"
 	"github.com/miniserversystem/miniserver/functions/internal/queues"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -25,10 +26,12 @@ type store interface {
 	Missing(context.Context, []uuid.UUID) ([]uuid.UUID, error)
 }
 
-// consumer asks both what a domain has and what JetStream still holds for it.
+// consumer asks both what a domain has and what the broker still holds for it.
 type consumer struct {
 	store    store
-	messages *jetstream.Consumer
+	messages interface {
+		Caught(context.Context, time.Duration) (bool, error)
+	}
 }
 
 func (c consumer) Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
@@ -77,11 +80,10 @@ func New(e *fn.Env) error {
 	people := func(subject string) consumer {
 		return consumer{told, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)}
 	}
-	publisher := jetstream.NewPublisher(e.NATS())
 	granted := outbox.NewReconciler(entitlements, entitlement.OutboxTable, entitlement.ReconciledTable, notification.Consumer,
-		publisher, people(event.EntitlementSubject), e.Settings.ReconcileAfter, e.Logger())
-	moved := outbox.NewReconciler(transfers, transfer.OutboxTable, transfer.ReconciledTable, transfer.Consumer, publisher,
-		either{{settled, jetstream.NewConsumer(e.NATS(), event.TransferSubject, transfer.Consumer)}, people(event.SettledSubject)},
+		jetstream.NewPublisher(e.NATS()), people(event.EntitlementSubject), e.Settings.ReconcileAfter, e.Logger())
+	moved := outbox.NewReconciler(transfers, transfer.OutboxTable, transfer.ReconciledTable, transfer.Consumer, broker.Publisher(e),
+		either{{settled, broker.Completed(e)}, people(event.SettledSubject)},
 		e.Settings.ReconcileAfter, e.Logger())
 	waiting, _, err := queues.Open(e)
 	if err != nil {

@@ -1,10 +1,11 @@
 // Package relay is the function that carries committed events from the outboxes to
-// JetStream.
+// their broker: JetStream, and for completed transfers RabbitMQ where that is chosen.
 package relay
 
 import (
 	"context"
 
+	"github.com/miniserversystem/miniserver/functions/internal/broker"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
@@ -22,10 +23,9 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	publisher := jetstream.NewPublisher(e.NATS())
 	relays := []*outbox.Relay{
-		outbox.NewRelay(entitlements, entitlement.OutboxTable, e.Policy(), e.Worker(), publisher, func() { e.Wake("notify") }, e.Logger()),
-		outbox.NewRelay(transfers, transfer.OutboxTable, e.Policy(), e.Worker(), publisher, func() { e.Wake("settle"); e.Wake("notify") }, e.Logger()),
+		outbox.NewRelay(entitlements, entitlement.OutboxTable, e.Policy(), e.Worker(), jetstream.NewPublisher(e.NATS()), func() { e.Wake("notify") }, e.Logger()),
+		outbox.NewRelay(transfers, transfer.OutboxTable, e.Policy(), e.Worker(), broker.Publisher(e), func() { e.Wake("settle"); e.Wake("notify") }, e.Logger()),
 	}
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
 		return fn.SideBySide(ctx, relays, func(ctx context.Context, r *outbox.Relay) (fn.Report, error) { return r.Step(ctx) })

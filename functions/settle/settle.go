@@ -5,10 +5,9 @@ package settle
 import (
 	"context"
 
+	"github.com/miniserversystem/miniserver/functions/internal/broker"
 	"github.com/miniserversystem/miniserver/functions/internal/consume"
-	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -20,7 +19,7 @@ func New(e *fn.Env) error {
 	}
 	// The event for the owners is in the outbox then.
 	consumption := consume.New(e, transfer.NewStore(pool), "relay")
-	consumer := jetstream.NewConsumer(e.NATS(), event.TransferSubject, transfer.Consumer)
+	consumer := broker.Completed(e)
 	e.Tick(func(ctx context.Context) (fn.Report, error) { return consumption.Step(ctx, consumer) })
 	return nil
 }

@@ -23,8 +23,8 @@ func (b *bench) consume(ctx context.Context) error {
 		return err
 	}
 	store := notification.NewStore(r.pool)
-	accept := func(size int) func(context.Context, []jetstream.Delivery) error {
-		return func(ctx context.Context, deliveries []jetstream.Delivery) error {
+	accept := func(size int) func(context.Context, []event.Delivery) error {
+		return func(ctx context.Context, deliveries []event.Delivery) error {
 			for len(deliveries) > 0 {
 				n := min(size, len(deliveries))
 				records := make([]event.Record, n)
@@ -41,7 +41,7 @@ func (b *bench) consume(ctx context.Context) error {
 			return nil
 		}
 	}
-	only := func(context.Context, []jetstream.Delivery) error { return nil }
+	only := func(context.Context, []event.Delivery) error { return nil }
 	m, err := b.rounds(ctx,
 		arm{"accept, batches of 500", r.consuming(b.sizes.events, accept(fetchBatch))},
 		arm{"fetch and ack only", r.consuming(b.sizes.events, only)},
@@ -57,7 +57,7 @@ func (b *bench) consume(ctx context.Context) error {
 
 // consuming is an arm that publishes n events, which is not measured, and fetches
 // all of them with a new consumer, lets work see them, and acknowledges them.
-func (r *broker) consuming(n int, work func(context.Context, []jetstream.Delivery) error) func(context.Context) (float64, error) {
+func (r *broker) consuming(n int, work func(context.Context, []event.Delivery) error) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		if err := r.publishNew(ctx, n); err != nil {
 			return 0, err

@@ -21,10 +21,14 @@ func (l *Local) envPath() string { return filepath.Join(l.Dir, "env") }
 func (l *Local) writeEnv(s settings.Settings) error {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, ownLine+strings.Join(l.own, " "))
-	for _, line := range [][2]string{
+	lines := [][2]string{
 		{"DATABASE_URL", s.DatabaseURL}, {"REDIS_URL", s.RedisURL}, {"NATS_URL", s.NATSURL},
 		{"GATEWAY_URL", s.PublicURL}, {"OIDC_ISSUER", s.OIDCIssuer},
-	} {
+	}
+	if s.RabbitMQURL != "" {
+		lines = append(lines, [2]string{"RABBITMQ_URL", s.RabbitMQURL})
+	}
+	for _, line := range lines {
 		fmt.Fprintf(&out, "%s=%s\n", line[0], line[1])
 	}
 	// It holds passwords. A temporary file, so that nobody reads half of it.

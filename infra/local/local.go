@@ -161,7 +161,24 @@ func (l *Local) startServers(ctx context.Context) error {
 			}
 			return server.URL(), server.Stop, nil
 		}),
+		l.startRabbitMQ(ctx, start),
 	)
+}
+
+// startRabbitMQ starts one where it carries transfers.
+func (l *Local) startRabbitMQ(ctx context.Context, start func(string, func() (string, func() error, error)) error) error {
+	if os.Getenv("TRANSFER_BROKER") != settings.RabbitMQ {
+		return nil
+	}
+	return start("RABBITMQ_URL", func() (string, func() error, error) {
+		server, err := devserver.StartRabbitMQ(ctx, devserver.RabbitMQOptions{
+			Dir: filepath.Join(l.Dir, "rabbitmq"), Programs: filepath.Join(l.Dir, "deps"), Progress: l.Out,
+		})
+		if err != nil {
+			return "", nil, err
+		}
+		return server.URL(), server.Stop, nil
+	})
 }
 
 func (l *Local) startIssuer(ctx context.Context, gatewayURL string) error {
@@ -236,7 +253,7 @@ func waitReady(ctx context.Context, f *function.Function) error {
 // Clean removes what make run and make test keep, including what root has to keep
 // outside of Dir so that Postgres can reach it.
 func (l *Local) Clean(context.Context) error {
-	for _, dir := range []string{"postgres", "redis", "nats", "test/postgres", "test/redis", "deps", "."} {
+	for _, dir := range []string{"postgres", "redis", "nats", "rabbitmq", "test/postgres", "test/redis", "deps", "."} {
 		if err := devserver.Remove(filepath.Join(l.Dir, dir)); err != nil {
 			return err
 		}

@@ -54,13 +54,14 @@ func (f *finder) install(ctx context.Context) error {
 	if f.ignoreLists {
 		a.lists = f.dir // where there are none
 	}
+	check := func(tree, name string) error { return f.check(ctx, tree, name) }
 	if have.PostgresDir == "" {
-		if err := f.unpack(ctx, a, unpackedPostgres, a.postgresPackages); err != nil {
+		if err := f.unpack(ctx, a, unpackedPostgres, a.postgresPackages, check); err != nil {
 			return fmt.Errorf("get PostgreSQL: %w", err)
 		}
 	}
 	if have.RedisServer == "" {
-		if err := f.unpack(ctx, a, unpackedRedis, a.redisPackages); err != nil {
+		if err := f.unpack(ctx, a, unpackedRedis, a.redisPackages, check); err != nil {
 			return fmt.Errorf("get Redis: %w", err)
 		}
 	}
@@ -68,8 +69,9 @@ func (f *finder) install(ctx context.Context) error {
 }
 
 // unpack downloads the packages choose names and unpacks them under another
-// name first, so that the tree is never there half.
-func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(context.Context) ([]string, error)) error {
+// name first, so that the tree is never there half. check may refuse it; nil takes
+// it as it is.
+func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(context.Context) ([]string, error), check func(tree, name string) error) error {
 	began := time.Now()
 	debs, err := a.fetch(ctx, filepath.Join(a.dir, name+"-debs"), choose)
 	if err != nil {
@@ -85,8 +87,10 @@ func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(co
 			return fmt.Errorf("unpack %s: %w\n%s", filepath.Base(deb), err, lastLines(string(out), ""))
 		}
 	}
-	if err := f.check(ctx, tree, name); err != nil {
-		return err
+	if check != nil {
+		if err := check(tree, name); err != nil {
+			return err
+		}
 	}
 	target := filepath.Join(f.dir, name)
 	if err := os.RemoveAll(target); err != nil { // there if it was unusable

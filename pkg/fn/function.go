@@ -20,6 +20,8 @@ const (
 	Postgres Store = "postgres"
 	Redis    Store = "redis"
 	NATS     Store = "nats"
+	// RabbitMQ is needed only where TRANSFER_BROKER says so.
+	RabbitMQ Store = "rabbitmq"
 )
 
 // Function describes one function. The registry in package functions lists all

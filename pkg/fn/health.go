@@ -8,6 +8,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
 // Paths of the probes.
@@ -95,6 +96,11 @@ func (rt *Runtime) ping(ctx context.Context, store Store, domain string) error {
 		return client.Ping(ctx).Err()
 	case NATS:
 		return rt.NATS().Ready(ctx)
+	case RabbitMQ:
+		if rt.Settings.TransferBroker != settings.RabbitMQ {
+			return nil
+		}
+		return rt.RabbitMQ().Ready(ctx)
 	}
 	return errors.New("no such store: " + string(store))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/live"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
@@ -42,14 +43,15 @@ type Runtime struct {
 	endLife context.CancelFunc
 	ticks   sync.WaitGroup
 
-	mutex   sync.Mutex
-	pools   map[string]*pgxpool.Pool // by URL
-	nats    *jetstream.Client
-	redis   redis.UniversalClient
-	live    *live.Hub
-	metrics *telemetry.Metrics
-	wakers  map[string]*waker
-	ready   map[string]bool // stores that answered once
+	mutex    sync.Mutex
+	pools    map[string]*pgxpool.Pool // by URL
+	nats     *jetstream.Client
+	rabbitmq *rabbitmq.Client
+	redis    redis.UniversalClient
+	live     *live.Hub
+	metrics  *telemetry.Metrics
+	wakers   map[string]*waker
+	ready    map[string]bool // stores that answered once
 }
 
 // NewRuntime returns the runtime of a process that runs functions. invoke may be
@@ -81,6 +83,7 @@ func (rt *Runtime) Missing(f Function) error {
 	need(slices.ContainsFunc(f.Domains, func(domain string) bool { return s.Database(domain) == "" }), "DATABASE_URL (postgres://…)")
 	need(slices.Contains(f.Stores, NATS) && s.NATSURL == "", "NATS_URL (nats://…)")
 	need(slices.Contains(f.Stores, Redis) && s.RedisURL == "", "REDIS_URL (redis://…)")
+	need(slices.Contains(f.Stores, RabbitMQ) && s.TransferBroker == settings.RabbitMQ && s.RabbitMQURL == "", "RABBITMQ_URL (amqp://…, for TRANSFER_BROKER=rabbitmq)")
 	need(f.Public && s.OIDCIssuer == "", "OIDC_ISSUER (the issuer of access tokens)")
 	need(f.Public && s.IdentitySigningKey == "", "IDENTITY_SIGNING_KEY (make identity-key prints one)")
 	need(!f.Public && len(f.Routes)+len(f.Events) > 0 && s.IdentityVerifyKeys == "", "IDENTITY_VERIFY_KEYS (make identity-key prints them)")
@@ -140,6 +143,16 @@ func (rt *Runtime) NATS() *jetstream.Client {
 		})
 	}
 	return rt.nats
+}
+
+// RabbitMQ returns the process's RabbitMQ client. It connects on first use.
+func (rt *Runtime) RabbitMQ() *rabbitmq.Client {
+	rt.mutex.Lock()
+	defer rt.mutex.Unlock()
+	if rt.rabbitmq == nil {
+		rt.rabbitmq = rabbitmq.New(rt.Settings.RabbitMQURL, rt.worker, rabbitmq.Queue(rt.Settings.RabbitMQQueue))
+	}
+	return rt.rabbitmq
 }
 
 // Live returns the process's hub of live messages, nil where there is no NATS. It
@@ -257,6 +270,9 @@ func (rt *Runtime) Close() {
 	defer rt.mutex.Unlock()
 	if rt.nats != nil {
 		rt.nats.Close()
+	}
+	if rt.rabbitmq != nil {
+		rt.rabbitmq.Close()
 	}
 	if rt.live != nil {
 		rt.live.Close()

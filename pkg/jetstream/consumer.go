@@ -35,22 +35,12 @@ func NewConsumer(client *Client, subject, durable string) *Consumer {
 	return &Consumer{client: client, subject: subject, durable: durable}
 }
 
-// Delivery is one message that waits for its acknowledgement.
-type Delivery struct {
-	Message   event.Message
-	Headers   map[string][]string // as they came
-	Delivered uint64              // how often this message came, from 1
-	msg       jetstream.Msg
-}
+// acknowledger is event.Acknowledger on a JetStream message.
+type acknowledger struct{ msg jetstream.Msg }
 
-// Ack says that the message is dealt with for good. Call it after the commit.
-func (d Delivery) Ack() error { return d.msg.Ack() }
-
-// Again asks for the message once more after a while.
-func (d Delivery) Again(after time.Duration) error { return d.msg.NakWithDelay(after) }
-
-// Terminate says that the message is never to come again.
-func (d Delivery) Terminate(reason string) error { return d.msg.TermWithReason(reason) }
+func (a acknowledger) Ack() error                      { return a.msg.Ack() }
+func (a acknowledger) Again(after time.Duration) error { return a.msg.NakWithDelay(after) }
+func (a acknowledger) Terminate(reason string) error   { return a.msg.TermWithReason(reason) }
 
 // settleWait is how long an empty Fetch waits for a first message. JetStream
 // acknowledges a message to its publisher a moment before its consumers know of
@@ -60,8 +50,8 @@ const settleWait = 25 * time.Millisecond
 // Fetch returns up to limit messages that are there now. When there are none it
 // waits 25 ms for a first one, so an empty answer means that none is left. Its
 // error is fault.Unavailable.
-func (c *Consumer) Fetch(ctx context.Context, limit int) ([]Delivery, error) {
-	var deliveries []Delivery
+func (c *Consumer) Fetch(ctx context.Context, limit int) ([]event.Delivery, error) {
+	var deliveries []event.Delivery
 	err := c.with(ctx, func(consumer jetstream.Consumer) (err error) {
 		if deliveries, err = collect(consumer.FetchNoWait(limit)); err != nil || len(deliveries) > 0 {
 			return err
@@ -72,13 +62,15 @@ func (c *Consumer) Fetch(ctx context.Context, limit int) ([]Delivery, error) {
 	return deliveries, err
 }
 
-func collect(batch jetstream.MessageBatch, err error) ([]Delivery, error) {
+func collect(batch jetstream.MessageBatch, err error) ([]event.Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
-	var deliveries []Delivery
+	var deliveries []event.Delivery
 	for msg := range batch.Messages() {
-		delivery := Delivery{Message: fromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), msg: msg}
+		delivery := event.Delivery{
+			Message: event.FromHeaders(msg.Subject(), msg.Headers(), msg.Data()), Headers: msg.Headers(), Acknowledger: acknowledger{msg},
+		}
 		if meta, err := msg.Metadata(); err == nil {
 			delivery.Delivered = meta.NumDelivered
 		}

@@ -23,7 +23,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	f := setup(t)
 	store := notification.NewStore(testkit.Pool(t))
 	f.publish(message("k"))
-	accept := func(d jetstream.Delivery) int {
+	accept := func(d event.Delivery) int {
 		t.Helper()
 		record, err := event.Decode(d.Message)
 		must(t, err)

@@ -1,6 +1,7 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,15 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 		}
 	}
 	return results
+}
+
+// toMsg is the message as NATS has it.
+func toMsg(m event.Message) *nats.Msg {
+	h := nats.Header{jetstream.MsgIDHeader: {cmp.Or(m.Dedup, m.ID)}}
+	for name, value := range m.Headers() {
+		h[name] = []string{value}
+	}
+	return &nats.Msg{Subject: m.Subject, Header: h, Data: m.Data}
 }
 
 // Codes of JetStream's API errors.

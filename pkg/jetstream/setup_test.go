@@ -88,9 +88,9 @@ func (f *fixture) publish(messages ...event.Message) {
 }
 
 // fetch waits until want messages have come.
-func (f *fixture) fetch(want int) []jetstream.Delivery {
+func (f *fixture) fetch(want int) []event.Delivery {
 	f.t.Helper()
-	var all []jetstream.Delivery
+	var all []event.Delivery
 	eventually(f.t, "messages come", func() bool {
 		deliveries, err := f.consumer.Fetch(f.t.Context(), 100)
 		if err != nil {

@@ -15,6 +15,12 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
+// What carries completed transfers: values of TRANSFER_BROKER.
+const (
+	JetStream = "jetstream"
+	RabbitMQ  = "rabbitmq"
+)
+
 // Settings is the whole configuration. Durations are written as in Go: 30s, 5m, 24h.
 type Settings struct {
 	Function string `env:"FUNCTION" doc:"Which function this process is. Unset: the gateway with every function behind it in one process, and their schedule."`
@@ -96,6 +102,9 @@ type Settings struct {
 	AgonesCert           string            `env:"AGONES_CERT_FILE" doc:"Client certificate for the allocator service (PEM)."`
 	AgonesKey            string            `env:"AGONES_KEY_FILE" doc:"Its private key (PEM)."`
 	AgonesCA             string            `env:"AGONES_CA_FILE" doc:"Certificate authority of the allocator service (PEM)."`
+	TransferBroker       string            `env:"TRANSFER_BROKER" envDefault:"jetstream" doc:"What carries completed transfers to settle: jetstream or rabbitmq."`
+	RabbitMQURL          string            `env:"RABBITMQ_URL" doc:"RabbitMQ, as an amqp:// or amqps:// URL; for TRANSFER_BROKER=rabbitmq."`
+	RabbitMQQueue        string            `env:"RABBITMQ_QUEUE" envDefault:"quorum" doc:"Type of a new queue: quorum (replicated in a cluster) or classic (for a single node)."`
 	TransferOrphanAfter  time.Duration     `env:"TRANSFER_ORPHAN_AFTER" envDefault:"60s" doc:"After how long the watchdog ends a transfer in progress as FAILED (TIMEOUT)."`
 	IdempotencyRetention time.Duration     `env:"IDEMPOTENCY_RETENTION" envDefault:"24h" doc:"How long an Idempotency-Key is remembered."`
 	OutboxRetention      time.Duration     `env:"OUTBOX_RETENTION" envDefault:"168h" doc:"How long PUBLISHED outbox rows are kept. FAILED ones stay."`
@@ -155,12 +164,20 @@ func (s Settings) check() error {
 	want(s.Allocator == "fixed" || s.Allocator == "agones", "ALLOCATOR must be fixed or agones, is %q", s.Allocator)
 	want(s.Allocator != "agones" || s.AgonesURL != "" && s.AgonesFleet != "", "ALLOCATOR=agones needs AGONES_URL and AGONES_FLEET")
 	want(s.AllocatorPatience >= 0 && s.AllocatorPatience <= 5*time.Minute, "ALLOCATOR_PATIENCE must be 0s to 5m, is %s", s.AllocatorPatience)
+	want(s.TransferBroker == JetStream || s.TransferBroker == RabbitMQ, "TRANSFER_BROKER must be jetstream or rabbitmq, is %q", s.TransferBroker)
+	want(s.RabbitMQURL == "" || isAMQP(s.RabbitMQURL), "RABBITMQ_URL must be an amqp:// or amqps:// URL with a host") // not its text: it holds the password
+	want(s.RabbitMQQueue == "quorum" || s.RabbitMQQueue == "classic", "RABBITMQ_QUEUE must be quorum or classic, is %q", s.RabbitMQQueue)
 	want(s.TransferOrphanAfter >= 10*time.Second, "TRANSFER_ORPHAN_AFTER must be at least 10s, is %s", s.TransferOrphanAfter)
 	want(s.AuditRetentionMonths >= 1, "AUDIT_RETENTION_MONTHS must be at least 1, is %d", s.AuditRetentionMonths)
 	if len(bad) > 0 {
 		return errors.New("settings: " + strings.Join(bad, "; "))
 	}
 	return nil
+}
+
+func isAMQP(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (u.Scheme == "amqp" || u.Scheme == "amqps") && u.Hostname() != ""
 }
 
 // isOrigin reports whether address is a scheme and a host only.

@@ -55,6 +55,9 @@ func TestRefused(t *testing.T) {
 		{"LIMIT_ANONYMOUS_RATE", "0", ""},
 		{"OVERVIEW_TIMEOUT", "0s", ""},
 		{"STREAM_LIFETIME", "5m", ""}, // the platform would cut it
+		{"TRANSFER_BROKER", "kafka", ""},
+		{"RABBITMQ_URL", "http://rabbitmq", ""},
+		{"TRANSFER_ORPHAN_AFTER", "5s", ""}, // TX1 may still run
 	} {
 		environment := map[string]string{c.variable: c.value}
 		if name, value, ok := strings.Cut(c.with, "="); ok {

@@ -244,3 +244,41 @@ func withDatabase(server, name string) string {
 	u.Path = "/" + name
 	return u.String()
 }
+
+// RabbitMQ starts a RabbitMQ with its data in dir, which comes back at the same
+// address with its queues when it is started again. It is stopped when the test
+// ends. The first start downloads it.
+func RabbitMQ(t testing.TB, dir string) *devserver.RabbitMQ {
+	t.Helper()
+	rabbit, err := startRabbitMQ(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := rabbit.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return rabbit
+}
+
+// MustRabbitMQ is RabbitMQ for a TestMain, which stops it itself.
+func MustRabbitMQ(dir string) *devserver.RabbitMQ {
+	rabbit, err := startRabbitMQ(dir)
+	if err != nil {
+		panic(err)
+	}
+	return rabbit
+}
+
+func startRabbitMQ(dir string) (*devserver.RabbitMQ, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return devserver.StartRabbitMQ(ctx, devserver.RabbitMQOptions{
+		Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr,
+	})
+}

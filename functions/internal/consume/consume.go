@@ -1,4 +1,4 @@
-// Package consume is what functions share that accept events from JetStream: a
+// Package consume is what functions share that accept events from a broker: a
 // batch is accepted in one statement, and what can never be accepted is put aside
 // alone.
 package consume
@@ -12,7 +12,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/jetstream"
 )
 
 // againAfter is when a message comes again that could not be stored now.
@@ -30,6 +29,13 @@ type Store interface {
 	DeadLetter(context.Context, deadletter.Letter) error
 }
 
+// Source is a broker's consumer.
+type Source interface {
+	// Fetch returns up to limit messages that are there now; none means that none is
+	// left. Its error is fault.Unavailable.
+	Fetch(ctx context.Context, limit int) ([]event.Delivery, error)
+}
+
 // Consumption is a store that consumes events.
 type Consumption struct {
 	env   *fn.Env
@@ -40,10 +46,10 @@ type Consumption struct {
 // New returns a consumption; next is the function that goes on.
 func New(e *fn.Env, store Store, next string) *Consumption { return &Consumption{e, store, next} }
 
-// Step accepts one batch of a subject. Messages are acknowledged after the commit
+// Step accepts one batch. Messages are acknowledged after the commit
 // only, so a crash brings them again, and Accept knows them.
-func (c *Consumption) Step(ctx context.Context, consumer *jetstream.Consumer) (fn.Report, error) {
-	deliveries, err := consumer.Fetch(ctx, c.env.Settings.LeaseBatch)
+func (c *Consumption) Step(ctx context.Context, source Source) (fn.Report, error) {
+	deliveries, err := source.Fetch(ctx, c.env.Settings.LeaseBatch)
 	if err != nil || len(deliveries) == 0 {
 		return fn.Report{}, err
 	}
@@ -58,12 +64,12 @@ func (c *Consumption) Step(ctx context.Context, consumer *jetstream.Consumer) (f
 
 // item is a delivery with what it holds, or why it cannot be read.
 type item struct {
-	delivery jetstream.Delivery
+	delivery event.Delivery
 	record   event.Record
 	err      error
 }
 
-func decode(deliveries []jetstream.Delivery) []item {
+func decode(deliveries []event.Delivery) []item {
 	items := make([]item, len(deliveries))
 	for i, d := range deliveries {
 		record, err := event.Decode(d.Message)

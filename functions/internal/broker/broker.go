@@ -1,0 +1,40 @@
+// Package broker chooses what carries completed transfers from relay to settle:
+// JetStream, as all other events, or RabbitMQ.
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+// Consumer takes completed transfers.
+type Consumer interface {
+	Fetch(ctx context.Context, limit int) ([]event.Delivery, error)
+	Caught(ctx context.Context, age time.Duration) (bool, error)
+}
+
+// Publisher returns what publishes the events of transfers. Those for people go to
+// JetStream in any case: notification has one source.
+func Publisher(e *fn.Env) outbox.Publisher {
+	everything := jetstream.NewPublisher(e.NATS())
+	if e.Settings.TransferBroker == settings.RabbitMQ {
+		return outbox.Split{Subject: event.TransferSubject, Own: rabbitmq.NewPublisher(e.RabbitMQ()), Others: everything}
+	}
+	return everything
+}
+
+// Completed returns settle's consumer.
+func Completed(e *fn.Env) Consumer {
+	if e.Settings.TransferBroker == settings.RabbitMQ {
+		return rabbitmq.NewConsumer(e.RabbitMQ(), event.TransferSubject, transfer.Consumer)
+	}
+	return jetstream.NewConsumer(e.NATS(), event.TransferSubject, transfer.Consumer)
+}

@@ -1,0 +1,102 @@
+package functions_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// Transfers go through RabbitMQ where that is chosen: nothing of them is on
+// JetStream but what people are told, a broker that restarts in between loses
+// nothing, and what it does lose is sent again. Each owner is told once.
+func TestTransfersOverRabbitMQ(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rabbit := testkit.RabbitMQ(t, dir)
+	s, people := withPlayers(t, "WAKES=false", "TRANSFER_BROKER=rabbitmq", "RABBITMQ_URL="+rabbit.URL(), "RABBITMQ_QUEUE=classic", "RECONCILE_AFTER=1ms")
+	operator := people.token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
+	alice, bob := people.player(t, "alice"), people.player(t, "bob")
+	from, to := s.opened(operator, s.userID(alice), "100"), s.opened(operator, s.userID(bob), "0")
+	pay := func() string {
+		a := s.pay(alice, s.transferKey(alice), from, to, "1")
+		wantStatus(t, a, http.StatusOK)
+		return a.json(t)["transferId"].(string)
+	}
+	told := func(token, id string) int {
+		return strings.Count(string(s.call(http.MethodGet, "/v1/me/notifications", token, "").body), fmt.Sprintf(`"transfer_id":%q`, id))
+	}
+	carry := func(id string) {
+		t.Helper()
+		eventually(t, 20*time.Second, "both owners are told of "+id, func() bool {
+			for _, function := range []string{"relay", "settle", "relay", "notify", "deliver"} {
+				s.try(function)
+			}
+			return told(alice, id) == 1 && told(bob, id) == 1
+		})
+	}
+	s.tick("settle") // makes the queue
+	carry(pay())
+	js, closeJS := stream(t, s)
+	defer closeJS()
+	transfers, err := js.Stream(t.Context(), "TRANSFER_EVENTS")
+	must(t, err)
+	if n := transfers.CachedInfo().State.Msgs; n != 0 {
+		t.Errorf("%d transfers on JetStream", n)
+	}
+
+	// Away: the transfer succeeds, its event waits and uses up no attempt.
+	must(t, rabbit.Kill())
+	waiting := pay()
+	for range 3 {
+		s.try("relay")
+	}
+	if n := s.count(`SELECT max(attempt_count) FROM integration.outbox_events WHERE status <> 'PUBLISHED'`); n != 0 {
+		t.Errorf("%d attempts used while the broker was away", n)
+	}
+	rabbit = testkit.RabbitMQ(t, dir)
+	carry(waiting)
+
+	// Confirmed, and the broker restarts before settle has it.
+	confirmed := pay()
+	s.tick("relay")
+	must(t, rabbit.Kill())
+	rabbit = testkit.RabbitMQ(t, dir)
+	carry(confirmed)
+
+	// Confirmed, and lost: reconcile sends it again.
+	lost := pay()
+	s.tick("relay")
+	purge(t, rabbit.URL(), "transfer.events.settle")
+	eventually(t, 10*time.Second, "reconcile publishes it again", func() bool {
+		report, _ := s.try("reconcile")
+		return report.Retried > 0
+	})
+	carry(lost)
+	for range 3 {
+		s.try("reconcile")
+		carry(lost)
+	}
+	if n := s.count(`SELECT count(*) FROM notification.notifications WHERE event_type = 'TransferSettled'`); n != 2*4+1 {
+		t.Errorf("%d notifications of 4 transfers and an opening", n)
+	}
+}
+
+func purge(t *testing.T, url, queue string) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	must(t, err)
+	defer conn.Close()
+	channel, err := conn.Channel()
+	must(t, err)
+	n, err := channel.QueuePurge(queue, false)
+	must(t, err)
+	if n == 0 {
+		t.Error("there was nothing to lose")
+	}
+}

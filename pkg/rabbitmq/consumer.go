@@ -1,0 +1,166 @@
+package rabbitmq
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+)
+
+// fetchFirst is how long a first message may take that is there, and fetchGap how long
+// after a message the next one may come to be in the same batch.
+const (
+	fetchFirst = 100 * time.Millisecond
+	fetchGap   = 10 * time.Millisecond
+)
+
+// Consumer takes messages from a durable queue with acknowledgement by hand: a
+// message comes until it is acknowledged or terminated. Between two fetches it is
+// not subscribed, so that a process that is not ticked keeps nothing from the others.
+type Consumer struct {
+	client  *Client
+	subject string
+	queue   string
+
+	mutex sync.Mutex // a channel takes one call at a time
+	// channel stays open while the connection does: a quorum queue forgets
+	// acknowledgements on their way when their channel closes.
+	channel *amqp.Channel
+	fetches int
+}
+
+// NewConsumer returns the consumer called durable of the events with subject. Its
+// queue, <subject>.<durable>, is made and bound when it is first used.
+func NewConsumer(client *Client, subject, durable string) *Consumer {
+	return &Consumer{client: client, subject: subject, queue: subject + "." + durable}
+}
+
+// Fetch returns up to limit messages that are there now; none means that none is
+// left. Its error is fault.Unavailable.
+func (c *Consumer) Fetch(ctx context.Context, limit int) (deliveries []event.Delivery, err error) {
+	err = c.with(ctx, func(*amqp.Connection) error {
+		received, err := c.receive(limit)
+		for _, d := range received {
+			deliveries = append(deliveries, delivery(c.subject, d))
+		}
+		return err
+	})
+	if len(deliveries) > 0 {
+		err = nil // the next Fetch meets it, if it lasts
+	}
+	return deliveries, err
+}
+
+// receive looks whether there is anything, and subscribes for a moment when there is.
+// A basic.get for each message would be a round trip each, and RabbitMQ 3.10 answers
+// INTERNAL_ERROR to a subscription on a channel that had a basic.get of an empty
+// quorum queue.
+func (c *Consumer) receive(limit int) ([]amqp.Delivery, error) {
+	queue, err := c.channel.QueueDeclarePassive(c.queue, true, false, false, false, nil)
+	if err != nil || queue.Messages == 0 {
+		return nil, err
+	}
+	if err := c.channel.Qos(limit, 0, false); err != nil {
+		return nil, err
+	}
+	c.fetches++
+	tag := strconv.Itoa(c.fetches)
+	more, err := c.channel.Consume(c.queue, tag, false, false, false, false, nil)
+	if err != nil {
+		return nil, err
+	}
+	received := upTo(limit, more)
+	err = c.channel.Cancel(tag, false)
+	for d := range more { // what was on its way
+		received = append(received, d)
+	}
+	return received, err
+}
+
+// upTo receives until limit, or until no more come. Another process may have taken
+// what was there, so it does not wait long for the first either.
+func upTo(limit int, more <-chan amqp.Delivery) (received []amqp.Delivery) {
+	gap := time.NewTimer(fetchFirst)
+	defer gap.Stop()
+	for len(received) < limit {
+		select {
+		case d, open := <-more:
+			if !open {
+				return received
+			}
+			received = append(received, d)
+			gap.Reset(fetchGap)
+		case <-gap.C:
+			return received
+		}
+	}
+	return received
+}
+
+// Caught reports whether no message that was published longer than age ago waits in
+// the queue. Those that a consumer holds at this moment count as dealt with.
+func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {
+	err = c.with(ctx, func(conn *amqp.Connection) error {
+		looking, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		defer looking.Close()
+		oldest, ok, err := looking.Get(c.queue, false)
+		caught = !ok || time.Since(oldest.Timestamp) < age
+		if ok {
+			err = oldest.Nack(false, true) // back to where it was
+		}
+		return err
+	})
+	return caught && err == nil, err
+}
+
+// with runs do once queue, binding and channel are there.
+func (c *Consumer) with(ctx context.Context, do func(*amqp.Connection) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	conn, done, err := c.client.use(ctx)
+	if err == nil {
+		defer done()
+		err = c.open(conn)
+	}
+	if err == nil {
+		if err = do(conn); err == nil {
+			return nil
+		}
+		c.client.forget(c.queue) // it may be gone
+	}
+	return fault.Unreachable("The event broker", err)
+}
+
+func (c *Consumer) open(conn *amqp.Connection) (err error) {
+	if err := c.client.ensureExchange(conn); err != nil {
+		return err
+	}
+	if err := c.client.ensure(conn, c.queue, c.declare); err != nil {
+		return err
+	}
+	if c.channel == nil || c.channel.IsClosed() {
+		c.channel, err = conn.Channel()
+	}
+	return err
+}
+
+func (c *Consumer) declare(channel *amqp.Channel, passive bool) error {
+	declare := channel.QueueDeclare
+	if passive {
+		declare = channel.QueueDeclarePassive
+	}
+	if _, err := declare(c.queue, true, false, false, false, c.client.queue.arguments()); err != nil {
+		return err
+	}
+	return channel.QueueBind(c.queue, c.subject, Exchange, false, nil)
+}

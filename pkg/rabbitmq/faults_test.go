@@ -1,0 +1,120 @@
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// The broker ends, politely or not, and comes back: what was confirmed is there, and
+// both sides connect again by themselves.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*devserver.RabbitMQ) error{"stopped": (*devserver.RabbitMQ).Stop, "killed": (*devserver.RabbitMQ).Kill} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			restart(t, end)
+		})
+	}
+}
+
+func restart(t *testing.T, end func(*devserver.RabbitMQ) error) {
+	dir := t.TempDir()
+	broker := testkit.RabbitMQ(t, dir)
+	// A single node that is killed in the first seconds of a quorum queue leaves it
+	// without a leader for ever (rabbitmq/rabbitmq-server#10070).
+	f := setup(t, broker.URL(), rabbitmq.Classic)
+	f.publish(f.messages(50)...)
+	unacked := f.fetch(50)
+	must(t, unacked[0].Ack())
+	f.publish(f.messages(10)...)
+	must(t, end(broker))
+	if err := f.publisher.Ready(t.Context()); err == nil {
+		t.Error("ready without a broker")
+	}
+	for _, err := range f.publisher.Publish(t.Context(), f.messages(2)) {
+		if !errors.Is(err, outbox.ErrBroker) {
+			t.Errorf("published without a broker: %v", err)
+		}
+	}
+	if _, err := f.consumer.Fetch(t.Context(), 1); fault.Of(err) != fault.Unavailable {
+		t.Errorf("fetched without a broker: %v", err)
+	}
+	if err := unacked[1].Ack(); err == nil {
+		t.Error("acknowledged without a broker")
+	}
+	testkit.RabbitMQ(t, dir)
+	must(t, f.publisher.Ready(t.Context()))
+	f.publish(f.message())
+	left := map[string]bool{}
+	f.eventually("60 messages", func() bool {
+		got, err := f.consumer.Fetch(t.Context(), 500)
+		must(t, err)
+		for _, d := range got {
+			left[d.Message.ID] = true
+			must(t, d.Ack())
+		}
+		return len(left) == 60
+	})
+	f.fetch(0)
+}
+
+// A broker that hangs is given up when the caller's time is over.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	broker := testkit.RabbitMQ(t, t.TempDir())
+	f := setup(t, broker.URL(), rabbitmq.Quorum)
+	f.publish(f.message())
+	must(t, broker.Pause())
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	results := f.publisher.Publish(ctx, f.messages(3))
+	for _, err := range results {
+		if !errors.Is(err, outbox.ErrBroker) {
+			t.Errorf("published at a broker that hangs: %v", err)
+		}
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	must(t, broker.Resume())
+	seen := map[string]bool{}
+	f.eventually("the first message", func() bool {
+		got, err := f.consumer.Fetch(t.Context(), 10)
+		if err != nil {
+			return false // it connects again
+		}
+		for _, d := range got {
+			seen[d.Message.ID] = true
+			must(t, d.Ack())
+		}
+		return len(seen) > 0
+	})
+}
+
+// A broker whose memory is full is not ready: nothing is claimed from the outbox.
+func TestFullBroker(t *testing.T) {
+	t.Parallel()
+	broker := testkit.RabbitMQ(t, t.TempDir())
+	f := setup(t, broker.URL(), rabbitmq.Quorum)
+	must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.0000001"))
+	f.eventually("not ready", func() bool {
+		// RabbitMQ tells who publishes.
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		f.publisher.Publish(ctx, []event.Message{f.message()})
+		return f.publisher.Ready(t.Context()) != nil
+	})
+	must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.4"))
+	f.eventually("ready", func() bool { return f.publisher.Ready(t.Context()) == nil })
+	f.publish(f.message())
+}
