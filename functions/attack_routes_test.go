@@ -53,6 +53,7 @@ var routeAccess = map[string]mayUse{
 	"get-money-account":       {owner: 200, other: 404, operator: 200, writer: 404},
 	"list-account-transfers":  {owner: 200, other: 404, operator: 200, writer: 404},
 	"list-account-ledger":     {owner: 200, other: 404, operator: 200, writer: 404},
+	"reconcile-money":         {owner: 403, other: 403, operator: 200, writer: 403},
 }
 
 // Whatever a route shows or does, it does for whom it belongs to. What is another's

@@ -95,7 +95,7 @@ var All = []fn.Function{
 		New: transfer.New,
 		Routes: []fn.Route{
 			transfer.IssueKey, transfer.Send, transfer.Get, transfer.Reverse,
-			transfer.Accounts, transfer.Open, transfer.Account, transfer.Transfers, transfer.Ledger,
+			transfer.Accounts, transfer.Open, transfer.Account, transfer.Transfers, transfer.Ledger, transfer.Reconciliation,
 		},
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,

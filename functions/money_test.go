@@ -82,6 +82,10 @@ func TestMoneyMoves(t *testing.T) {
 	if n := s.count(`SELECT count(*) FROM core.account WHERE balance <> 0 AND account_id = ` + to); n != 0 {
 		t.Error("it is not taken back")
 	}
+	report := s.call(http.MethodGet, "/v1/reconciliation", operator, "")
+	if !strings.Contains(string(report.body), `"balanced":true,"currencies":[{"currency":"EUR","accounts":2,"held":123456789012345.6789,"issued":-123456789012345.6789,"total":0}]`) {
+		t.Errorf("%d %s", report.status, report.body)
+	}
 }
 
 // What is no transfer is refused, moves nothing, and leaves the key for the right one.

@@ -23,6 +23,11 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
+	if err := watchBacklog(e, map[string]backlog{
+		"entitlement": {entitlements, entitlement.OutboxTable}, "transfer": {transfers, transfer.OutboxTable},
+	}); err != nil {
+		return err
+	}
 	relays := []*outbox.Relay{
 		outbox.NewRelay(entitlements, entitlement.OutboxTable, e.Policy(), e.Worker(), jetstream.NewPublisher(e.NATS()), func() { e.Wake("notify") }, e.Logger()),
 		outbox.NewRelay(transfers, transfer.OutboxTable, e.Policy(), e.Worker(), broker.Publisher(e), func() { e.Wake("settle"); e.Wake("notify") }, e.Logger()),

@@ -4,9 +4,11 @@ package settle
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/miniserversystem/miniserver/functions/internal/broker"
 	"github.com/miniserversystem/miniserver/functions/internal/consume"
+	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
@@ -18,8 +20,24 @@ func New(e *fn.Env) error {
 		return err
 	}
 	// The event for the owners is in the outbox then.
-	consumption := consume.New(e, transfer.NewStore(pool), "relay")
+	consumption := consume.New(e, logged{transfer.NewStore(pool), e.Logger()}, "relay")
 	consumer := broker.Completed(e)
 	e.Tick(func(ctx context.Context) (fn.Report, error) { return consumption.Step(ctx, consumer) })
 	return nil
+}
+
+// logged tells the log which transfers are dealt with.
+type logged struct {
+	*transfer.Store
+	log *slog.Logger
+}
+
+func (l logged) AcceptAll(ctx context.Context, records []event.Record) error {
+	err := l.Store.AcceptAll(ctx, records)
+	if err == nil {
+		for _, r := range records {
+			l.log.InfoContext(ctx, "transfer settled", "transferId", r.Key, "event_id", r.ID)
+		}
+	}
+	return err
 }

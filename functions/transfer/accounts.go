@@ -38,6 +38,13 @@ var (
 	}
 )
 
+// Reconciliation is the operators' report.
+var Reconciliation = fn.Route{
+	ID: "reconcile-money", Method: http.MethodGet, Path: "/v1/reconciliation", Roles: []string{auth.RoleOperator},
+	Summary:     "Compare balances with the ledger",
+	Description: "As of one moment: the total of each currency, transfers without ledger entries, and, page by page, the accounts that do not hold what their ledger says. It reads all entries of the accounts of a page.",
+}
+
 type accountList struct {
 	Accounts   []transfer.MoneyAccount `json:"accounts" nullable:"false"`
 	NextCursor string                  `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
@@ -141,4 +148,11 @@ func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body e
 	}
 	list, next, err := f.store.Ledger(ctx, in.AccountID, in.Cursor, in.Limit)
 	return &struct{ Body entryList }{entryList{in.AccountID, list, next}}, err
+}
+
+func (f *function) reconcile(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body transfer.Report }, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
+	defer cancel()
+	report, err := f.store.Reconcile(ctx, in.Cursor, in.Limit)
+	return &struct{ Body transfer.Report }{report}, err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/miniserversystem/miniserver/functions/internal/moves"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
@@ -39,8 +40,9 @@ var (
 )
 
 type function struct {
-	env   *fn.Env
-	store *transfer.Store
+	env     *fn.Env
+	store   *transfer.Store
+	metrics *moves.Metrics
 }
 
 // New registers the function.
@@ -49,7 +51,11 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, transfer.NewStore(pool)}
+	metrics, err := moves.NewMetrics(e)
+	if err != nil {
+		return err
+	}
+	f := &function{e, transfer.NewStore(pool), metrics}
 	fn.Handle(e, IssueKey, f.issueKey, fn.Creates[transfer.Key])
 	fn.Handle(e, Send, f.send, fn.Answers[answer])
 	fn.Handle(e, Get, f.get)
@@ -59,6 +65,7 @@ func New(e *fn.Env) error {
 	fn.Handle(e, Account, f.account)
 	fn.Handle(e, Transfers, f.transfers)
 	fn.Handle(e, Ledger, f.ledger)
+	fn.Handle(e, Reconciliation, f.reconcile)
 	return nil
 }
 
@@ -96,10 +103,11 @@ func (f *function) send(ctx context.Context, in *sendRequest) (*fn.Stored, error
 		return nil, err
 	}
 	caller := auth.From(ctx)
-	return f.stored(f.store.Transfer(ctx, transfer.Request{
+	a, err := f.store.Transfer(ctx, transfer.Request{
 		Client: caller.Subject, Key: in.Key(), Owner: caller.UserID,
 		From: in.Body.From, To: in.Body.To, Amount: parsed, Traceparent: telemetry.Traceparent(ctx),
-	}))
+	})
+	return f.stored(ctx, in.Key(), a, err)
 }
 
 type reverseRequest struct {
@@ -108,15 +116,21 @@ type reverseRequest struct {
 }
 
 func (f *function) reverse(ctx context.Context, in *reverseRequest) (*fn.Stored, error) {
-	return f.stored(f.store.Reverse(ctx, transfer.Request{
+	a, err := f.store.Reverse(ctx, transfer.Request{
 		Client: auth.From(ctx).Subject, Key: in.Key(), Traceparent: telemetry.Traceparent(ctx),
-	}, in.TransferID))
+	}, in.TransferID)
+	return f.stored(ctx, in.Key(), a, err)
 }
 
-// stored is the answer to a transfer, and wakes those who go on with it.
-func (f *function) stored(a transfer.Answer, err error) (*fn.Stored, error) {
+// stored is the answer to a transfer; it wakes those who go on with it.
+func (f *function) stored(ctx context.Context, key string, a transfer.Answer, err error) (*fn.Stored, error) {
 	if err != nil {
 		return nil, err
+	}
+	if a.Status != transfer.InProgress && !a.Replayed {
+		transferID, code := a.Outcome()
+		f.metrics.Ended(ctx, a.Status, code, a.Dwell)
+		f.env.Logger().InfoContext(ctx, "transfer", "idempotency_key", key, "transferId", transferID, "event_id", a.EventID, "status", a.Status, "error_code", code)
 	}
 	if a.Status == transfer.InProgress {
 		return fn.NewStored(idempotency.Response{Status: http.StatusAccepted, Body: []byte(`{"status":"IN_PROGRESS"}`)}), nil

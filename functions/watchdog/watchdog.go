@@ -5,6 +5,7 @@ package watchdog
 import (
 	"context"
 
+	"github.com/miniserversystem/miniserver/functions/internal/moves"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
@@ -16,8 +17,16 @@ func New(e *fn.Env) error {
 		return err
 	}
 	store := transfer.NewStore(pool)
+	metrics, err := moves.NewMetrics(e)
+	if err != nil {
+		return err
+	}
 	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		return store.EndOrphans(ctx, e.Settings.TransferOrphanAfter)
+		report, dwells, err := store.EndOrphans(ctx, e.Settings.TransferOrphanAfter)
+		for _, dwell := range dwells {
+			metrics.Ended(ctx, transfer.Failed, transfer.TimedOut, dwell)
+		}
+		return report, err
 	})
-	return nil
+	return moves.Watch(e, store)
 }

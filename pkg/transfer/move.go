@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -58,6 +59,24 @@ type Answer struct {
 	Status   string // of the key
 	Body     []byte // the stored answer, byte for byte the same each time
 	Replayed bool   // an earlier request was answered so
+	// Of the request that moved the money, or did not; zero in a replay.
+	EventID string        // of the event that tells of it, when it SUCCEEDED
+	Dwell   time.Duration // how long the key was IN_PROGRESS
+}
+
+func (a Answer) of(event uuid.UUID, began time.Time) Answer {
+	if a.Status == Succeeded {
+		a.EventID = event.String()
+	}
+	a.Dwell = time.Since(began)
+	return a
+}
+
+// Outcome reads the stored answer: the transfer's id, or why there is none.
+func (a Answer) Outcome() (transferID, errorCode string) {
+	var body struct{ TransferID, ErrorCode string }
+	_ = json.Unmarshal(a.Body, &body) // we wrote it
+	return body.TransferID, body.ErrorCode
 }
 
 // movement is what TX1 is to do.
@@ -114,12 +133,13 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.UUID) (Answer, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
+	began := time.Now()
 	leave, err := s.gate.enter(ctx, m.From, m.To)
 	if err != nil {
 		return Answer{}, ErrUnknown
 	}
 	defer leave()
-	transferID := id.New()
+	transferID, eventID := id.New(), id.New()
 	var reverses *uuid.UUID
 	if m.kind == Reversal {
 		reverses = &m.reverses
@@ -127,11 +147,11 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	var body, status string
 	err = postgres.Retry(ctx, func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT snapshot, ended_as FROM core.move_money($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			keyID, attempt, transferID, textID(transferID), id.New(), m.From, m.To, m.Amount.String(), m.kind, reverses, m.Traceparent,
+			keyID, attempt, transferID, textID(transferID), eventID, m.From, m.To, m.Amount.String(), m.kind, reverses, m.Traceparent,
 		).Scan(&body, &status)
 	})
 	if err == nil {
-		return Answer{Status: status, Body: []byte(body)}, nil
+		return Answer{Status: status, Body: []byte(body)}.of(eventID, began), nil
 	}
 	asking, cancelAsking := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancelAsking()
@@ -142,7 +162,7 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	}
 	if answer, askErr := s.ended(asking, keyID); askErr == nil && answer.Status != InProgress {
 		answer.Replayed = false
-		return answer, nil
+		return answer.of(eventID, began), nil
 	}
 	unknown := *ErrUnknown
 	unknown.Cause = err

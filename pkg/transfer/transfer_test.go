@@ -220,7 +220,7 @@ func TestWatchdogAgainstTX1(t *testing.T) {
 	if asked, err := s.Transfer(t.Context(), request); err != nil || asked.Status != transfer.InProgress {
 		t.Errorf("meanwhile: %+v, %v", asked, err)
 	}
-	if report, err := s.EndOrphans(t.Context(), 0); err != nil || report.Dead != 0 {
+	if report, _, err := s.EndOrphans(t.Context(), 0); err != nil || report.Dead != 0 {
 		t.Errorf("the watchdog ended what TX1 has: %+v, %v", report, err)
 	}
 	if err := holder.Rollback(t.Context()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
@@ -29,18 +30,36 @@ WITH orphans AS MATERIALIZED (
 UPDATE integration.idempotency_key k
 SET status = 'FAILED', error_code = $3, completed_at = now(),
     response_snapshot = format('{"status":"FAILED","errorCode":"%s"}', $3::text)
-FROM orphans WHERE k.idempotency_key_id = orphans.idempotency_key_id`
+FROM orphans WHERE k.idempotency_key_id = orphans.idempotency_key_id
+RETURNING extract(epoch FROM k.completed_at - k.started_at)::float8`
 
 // EndOrphans ends requests that have been in progress for longer than after: whoever
 // ran them is gone. A TX1 that runs all the same finds its key ended, and does
-// nothing.
-func (s *Store) EndOrphans(ctx context.Context, after time.Duration) (lease.Report, error) {
-	tag, err := s.pool.Exec(ctx, orphansSQL, after, watchdogBatch, TimedOut)
+// nothing. dwells are how long each was in progress.
+func (s *Store) EndOrphans(ctx context.Context, after time.Duration) (report lease.Report, dwells []time.Duration, err error) {
+	rows, err := s.pool.Query(ctx, orphansSQL, after, watchdogBatch, TimedOut)
 	if err != nil {
-		return lease.Report{}, postgres.Wrap("end orphans", err)
+		return report, nil, postgres.Wrap("end orphans", err)
 	}
-	n := int(tag.RowsAffected())
-	return lease.Report{Claimed: n, Dead: n, More: n == watchdogBatch}, nil
+	dwells, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (time.Duration, error) {
+		var seconds float64
+		err := row.Scan(&seconds)
+		return time.Duration(seconds * float64(time.Second)), err
+	})
+	if err != nil {
+		return report, nil, postgres.Wrap("end orphans", err)
+	}
+	n := len(dwells)
+	return lease.Report{Claimed: n, Dead: n, More: n == watchdogBatch}, dwells, nil
+}
+
+// InProgress returns how many requests are in progress, and since when the oldest.
+func (s *Store) InProgress(ctx context.Context) (n int, oldest time.Duration, err error) {
+	var seconds float64
+	err = s.pool.QueryRow(ctx, `
+		SELECT count(*), coalesce(extract(epoch FROM now() - min(started_at)), 0)::float8
+		FROM integration.idempotency_key WHERE status = 'IN_PROGRESS'`).Scan(&n, &seconds)
+	return n, time.Duration(max(seconds, 0) * float64(time.Second)), postgres.Wrap("in progress", err)
 }
 
 // endFailed ends a request whose TX1 was rolled back, if it is still this attempt's.
