@@ -43,6 +43,8 @@ func TestBrowserLook(t *testing.T) {
 	b.click(rowButton("#inbox", "Oaken Shield is no longer yours"))
 	b.click(rowButton("#goods", "Sword of Dawn"))
 	b.until("it is told", shows("#inbox", "Sword of Dawn is yours"))
+	b.click("document.querySelector('#open-account')")
+	b.until("it is told", shows("#inbox", "was opened with 100 EUR"))
 	b.until("nothing is in the way", "document.querySelector('#message-text').innerText === ''")
 	b.do(chromedp.EmulateViewport(1200, 760))
 	b.shoot("screenshot.png")

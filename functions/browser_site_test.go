@@ -48,6 +48,7 @@ func setupSite(t testing.TB, environment ...string) *site {
 	goods, err := shop.New(shop.Options{
 		GatewayURL: origin, IssuerURL: people.URL(),
 		ClientID: issuer.PurchaseServiceClientID, ClientSecret: issuer.PurchaseServiceClientSecret,
+		BankClientID: issuer.OpsClientID, BankClientSecret: issuer.OpsClientSecret,
 	})
 	must(t, err)
 	mux := http.NewServeMux()

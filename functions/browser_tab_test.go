@@ -82,7 +82,7 @@ func (s *site) expected(e *log.Entry) bool {
 	case strings.Contains(e.URL, "/v1/me/notifications/stream") && strings.Contains(e.Text, "ERR_INCOMPLETE_CHUNKED_ENCODING"):
 		return true
 	}
-	return strings.Contains(e.URL, "/v1/me") && strings.Contains(e.Text, " 401 ")
+	return (strings.Contains(e.URL, "/v1/me") || strings.Contains(e.URL, "/v1/accounts")) && strings.Contains(e.Text, " 401 ")
 }
 
 // refusedPath leads to the page of a failed sign-in.

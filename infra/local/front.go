@@ -17,6 +17,7 @@ func (l *Local) front(s settings.Settings, f *function.Function) http.Handler {
 	demo, err := shop.New(shop.Options{
 		GatewayURL: s.PublicURL, IssuerURL: s.OIDCIssuer,
 		ClientID: issuer.PurchaseServiceClientID, ClientSecret: issuer.PurchaseServiceClientSecret,
+		BankClientID: issuer.OpsClientID, BankClientSecret: issuer.OpsClientSecret,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, _ := net.SplitHostPort(r.Host)

@@ -20,14 +20,22 @@ class Refusal extends Error {
 // stale is thrown instead of an answer that is about somebody who was here before.
 const stale = new Refusal(-1, {});
 
-async function ask(path, { method = "GET", body } = {}) {
+// exact keeps the digits of money as they came: a JavaScript number would round them.
+function exact(name, value, context) {
+  return typeof value === "number" && (name === "balance" || name === "amount") ? (context?.source ?? String(value)) : value;
+}
+
+// ask sends a body as JSON, or as it is when it is a text.
+async function ask(path, { method = "GET", body, key } = {}) {
   const asker = state.person;
   const headers = { Accept: "application/json" };
   if (method !== "GET") headers["X-CSRF"] = "1";
   if (body) headers["Content-Type"] = "application/json";
+  if (key) headers["Idempotency-Key"] = key;
+  if (body && typeof body !== "string") body = JSON.stringify(body);
   let response, text;
   try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(patience) });
+    response = await fetch(path, { method, headers, body, signal: AbortSignal.timeout(patience) });
     text = await response.text();
   } catch {
     response = null;
@@ -37,7 +45,7 @@ async function ask(path, { method = "GET", body } = {}) {
   if (!response) throw new Refusal(0, { detail: "The server does not answer. Is it running?" });
   let answer = {};
   try {
-    if (text) answer = JSON.parse(text);
+    if (text) answer = JSON.parse(text, exact);
   } catch {
     if (response.ok) throw new Refusal(response.status, { detail: "The server's answer cannot be read." });
   }
@@ -59,6 +67,7 @@ function setClock(date) {
 const state = {
   view: "loading", // then out, in or broken
   goods: new Map(), // what the demo shop sells, by stock keeping unit; empty without one
+  bank: null, // what the demo bank opens accounts with; null without one
   reasons: {}, // why a part is not there or not new, by its name
   live: "connecting",
   person: 0, // counts whom this page has been about
@@ -75,9 +84,11 @@ function forget() {
     moreNotifications: "",
     inboxRead: false,
     tickets: new Map(), // the latest of each mode
+    accounts: null, // of money, once they are known
     reasons: {},
   });
   $("join").reset();
+  $("send").reset();
 }
 forget();
 
@@ -163,11 +174,20 @@ async function load() {
     if (overview.matchmaking) keepAll(overview.matchmaking.tickets, before);
     if (!retry) follow(); // what refused it is not asked again at once
     render();
-    await loadInbox();
+    await Promise.all([loadAccounts(), loadInbox()]);
   } catch (refusal) {
     fail(refusal);
   }
   render();
+}
+
+async function loadAccounts() {
+  try {
+    state.accounts = (await ask("/v1/accounts?limit=100")).accounts;
+  } catch (refusal) {
+    if (refusal === stale || refusal.status === 401) throw refusal;
+    state.reasons.money = refusal.message;
+  }
 }
 
 async function loadInbox() {
@@ -209,9 +229,12 @@ function ended() {
 
 // The shop is not there in production, and then nothing of it is shown.
 async function loadShop() {
-  const response = await fetch("/demo/shop").catch(() => null);
-  if (!response?.ok) return;
-  for (const item of (await response.json()).items) state.goods.set(item.stock_keeping_unit, item);
+  const [shop, bank] = await Promise.all(["/demo/shop", "/demo/bank"].map(async (path) => {
+    const response = await fetch(path).catch(() => null);
+    return response?.ok ? response.json() : null;
+  }));
+  for (const item of shop?.items ?? []) state.goods.set(item.stock_keeping_unit, item);
+  state.bank = bank;
   render();
 }
 
@@ -348,8 +371,23 @@ function tell({ event_type, payload }) {
       return `${what} is no longer yours`;
     case "MatchMade":
       return `${titled(payload.mode)}: you have an opponent`;
+    case "TransferSettled":
+      return moved(payload);
   }
   return event_type;
+}
+
+// moved says in words which money moved.
+function moved({ kind, direction, amount, currency, from_account_id: from, to_account_id: to }) {
+  const money = `${amount.replace(/\.?0+$/, "")} ${currency}`;
+  if (kind === "OPENING") return `Your account ${to} was opened with ${money}`;
+  switch (direction) {
+    case "SENT":
+      return `${money} went to account ${to}`;
+    case "RECEIVED":
+      return `${money} came from account ${from}`;
+  }
+  return `${money} moved from your account ${from} to ${to}`;
 }
 
 function titled(mode) {
@@ -451,7 +489,7 @@ const sections = {
       show($(id), state.view === view);
     write($("broken-reason"), state.reasons.page ?? "");
     show($("hint"), state.goods.size > 0);
-    for (const part of ["page", "account", "matchmaking", "entitlements", "notifications"]) {
+    for (const part of ["page", "account", "matchmaking", "money", "entitlements", "notifications"]) {
       const reason = state.view === "in" ? (state.reasons[part] ?? "") : "";
       write($(`reason-${part}`), reason);
       show($(`reason-${part}`), reason !== "");
@@ -509,6 +547,17 @@ const sections = {
       fill(row, { ...item, action: owned ? "Owned" : "Buy" });
       settle(row.querySelector("button"), owned);
     });
+  },
+
+  money() {
+    const accounts = state.accounts ?? [];
+    const none = state.accounts?.length === 0;
+    show($("no-accounts"), none && !state.bank);
+    show($("open-account"), none && state.bank !== null);
+    write($("open-with"), state.bank ? `${state.bank.balance} ${state.bank.currency}` : "");
+    show($("send"), accounts.length > 0);
+    list($("accounts"), accounts, (a) => String(a.accountId), fromTemplate("item-of-accounts", {}), fill);
+    list($("from"), accounts, (a) => String(a.accountId), (id) => new Option(id, id), () => {});
   },
 
   entitlements() {
@@ -650,6 +699,38 @@ async function leave(mode) {
   }
 }
 
+async function openAccount() {
+  await ask("/demo/bank", { method: "POST" });
+  await loadAccounts();
+}
+
+const refused = {
+  INSUFFICIENT_BALANCE: "There is not that much in the account. Nothing was sent.",
+  BALANCE_LIMIT: "The other account cannot hold that much. Nothing was sent.",
+};
+
+// sendMoney gets a key and sends with it until the answer is there: with the same key
+// it counts once, however often it arrives.
+async function sendMoney() {
+  const amount = $("amount").value.replace(",", ".");
+  const { idempotencyKey: key } = await ask("/v1/idempotency-keys", { method: "POST" });
+  const body = `{"fromAccountId":${$("from").value},"toAccountId":${$("to").value},"amount":${amount}}`;
+  const tries = 5;
+  for (let n = 1; ; n++) {
+    try {
+      const answer = await ask("/v1/transfers", { method: "POST", body, key });
+      if (answer.status === "FAILED") throw new Refusal(200, { detail: refused[answer.errorCode] ?? "Nothing was sent. Send it again." });
+      if (answer.status === "SUCCEEDED") break;
+    } catch (refusal) {
+      if (refusal === stale || (refusal.status > 0 && refusal.status < 500) || n === tries) throw refusal;
+    }
+    if (n === tries) throw new Refusal(202, { detail: "It is not done yet. Look at the balance before you send it again." });
+    await new Promise((wake) => setTimeout(wake, 500 * n));
+  }
+  $("to").value = $("amount").value = "";
+  await loadAccounts();
+}
+
 async function read(id) {
   take(await ask(`/v1/me/notifications/${encodeURIComponent(id)}/read`, { method: "POST" }));
 }
@@ -694,7 +775,7 @@ async function linkIdentity() {
 }
 
 for (const [id, action] of [
-  ["sign-out", signOut], ["link-identity", linkIdentity], ["try-again", refresh],
+  ["sign-out", signOut], ["link-identity", linkIdentity], ["try-again", refresh], ["open-account", openAccount],
   ["more-entitlements", moreEntitlements], ["more-notifications", moreNotifications],
 ]) {
   const button = $(id);
@@ -703,6 +784,10 @@ for (const [id, action] of [
 $("join").addEventListener("submit", (event) => {
   event.preventDefault();
   act($("join-queue"), joinQueue);
+});
+$("send").addEventListener("submit", (event) => {
+  event.preventDefault();
+  act($("send-money"), sendMoney);
 });
 $("mode").addEventListener("change", render);
 $("message-close").addEventListener("click", () => {

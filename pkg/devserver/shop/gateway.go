@@ -40,8 +40,8 @@ func (s *service) buyer(ctx context.Context, r *http.Request) (string, error) {
 	return "", away(err)
 }
 
-// write sends a grant or revoke; again says whether the same may be sent once more.
-func (s *service) write(ctx context.Context, path, key string, body []byte, out *receipt) (again bool, err error) {
+// write sends a write; again says whether the same may be sent once more.
+func (s *service) write(ctx context.Context, path, key string, body []byte, out any) (again bool, err error) {
 	token, err := s.tokens.get()
 	if err != nil {
 		return true, away(fmt.Errorf("access token: %w", err))
@@ -77,7 +77,7 @@ func (s *service) ask(request *http.Request, out any) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if response.StatusCode == http.StatusOK {
+	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated {
 		return response.StatusCode, json.Unmarshal(answer, out)
 	}
 	p, ok := problem.Parse(answer)

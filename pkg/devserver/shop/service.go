@@ -26,11 +26,11 @@ type service struct {
 	log     *slog.Logger
 }
 
-func newService(o Options) *service {
+func newService(o Options, clientID, clientSecret string) *service {
 	client := &http.Client{Timeout: callTimeout}
 	return &service{
 		gateway: strings.TrimSuffix(o.GatewayURL, "/"), client: client, log: o.Log,
-		tokens: tokens{issuer: o.IssuerURL, clientID: o.ClientID, clientSecret: o.ClientSecret, client: client},
+		tokens: tokens{issuer: o.IssuerURL, clientID: clientID, clientSecret: clientSecret, client: client},
 	}
 }
 
@@ -73,17 +73,22 @@ func (s *service) carryOut(r *http.Request, path string, c change) (done receipt
 	if err != nil {
 		return done, err
 	}
-	// The same key on every try: however many of them arrive, one counts.
+	done.PurchaseID = c.PurchaseID
+	return done, s.retry(ctx, path, c.PurchaseID, body, &done)
+}
+
+// retry writes with the same key on every try: however many of them arrive, one
+// counts.
+func (s *service) retry(ctx context.Context, path, key string, body []byte, out any) error {
 	for try, wait := 1, firstWait; ; try, wait = try+1, wait*2 {
-		done.PurchaseID = c.PurchaseID
-		again, err := s.write(ctx, path, c.PurchaseID, body, &done)
+		again, err := s.write(ctx, path, key, body, out)
 		if err == nil || !again || try == maxTries {
-			return done, err
+			return err
 		}
 		s.log.WarnContext(ctx, "order tried again", "error", err.Error())
 		select {
 		case <-ctx.Done():
-			return done, err
+			return err
 		case <-time.After(wait):
 		}
 	}

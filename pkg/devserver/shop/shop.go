@@ -1,8 +1,9 @@
-// Package shop is a demo shop: the purchase service that you would write. It is
+// Package shop is a demo shop, the purchase service that you would write, and a demo
+// bank, which gives players something to send each other. It is
 // there for make run and for tests, so that there is something to try in the
 // browser, and it has no way into the system that another service has not: it asks
 // the gateway's API who buys, with the browser's own cookies, and grants with an
-// access token of its own. No money moves.
+// access token of its own.
 package shop
 
 import (
@@ -31,7 +32,11 @@ type Options struct {
 	IssuerURL    string
 	ClientID     string // of a client with the role entitlement-writer
 	ClientSecret string
-	Log          *slog.Logger // of what buyers are not told; nil for none
+	// The bank's client, with the role operator; no id, no bank.
+	BankClientID     string
+	BankClientSecret string
+
+	Log *slog.Logger // of what buyers are not told; nil for none
 }
 
 // item is something to buy.
@@ -60,7 +65,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &shop{service: newService(o), origin: http.NewCrossOriginProtection(), log: o.Log}
+	s := &shop{service: newService(o, o.ClientID, o.ClientSecret), origin: http.NewCrossOriginProtection(), log: o.Log}
 	if err := s.origin.AddTrustedOrigin(o.GatewayURL); err != nil {
 		return nil, err
 	}
@@ -68,6 +73,9 @@ func New(o Options) (http.Handler, error) {
 	mux.HandleFunc("GET "+ItemsPath, s.list)
 	mux.HandleFunc("POST "+PurchasesPath, s.order((*service).purchase))
 	mux.HandleFunc("POST "+RefundsPath, s.order((*service).refund))
+	if o.BankClientID != "" {
+		s.registerBank(mux, newService(o, o.BankClientID, o.BankClientSecret))
+	}
 	mux.HandleFunc("/demo/", func(w http.ResponseWriter, _ *http.Request) {
 		problem.Write(w, problem.New(http.StatusNotFound, "route_not_found", "The shop has "+ItemsPath+", "+PurchasesPath+" and "+RefundsPath+"."))
 	})
@@ -99,9 +107,7 @@ func (s *shop) order(carryOut func(*service, *http.Request, string) (receipt, er
 			done, err = carryOut(s.service, r, sku)
 		}
 		if err != nil {
-			if kind := fault.Of(err); kind == fault.Internal || kind == fault.Unavailable {
-				s.log.ErrorContext(r.Context(), "order failed", "error", err.Error())
-			}
+			s.failed(r, err)
 			problem.Write(w, err)
 			return
 		}
