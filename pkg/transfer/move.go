@@ -72,6 +72,13 @@ func (a Answer) of(event uuid.UUID, began time.Time) Answer {
 	return a
 }
 
+// replay is the answer that is stored with a key.
+func replay(snapshot string) Answer {
+	var body struct{ Status string }
+	_ = json.Unmarshal([]byte(snapshot), &body) // we wrote it
+	return Answer{Status: body.Status, Body: []byte(snapshot), Replayed: true}
+}
+
 // Outcome reads the stored answer: the transfer's id, or why there is none.
 func (a Answer) Outcome() (transferID, errorCode string) {
 	var body struct{ TransferID, ErrorCode string }
@@ -89,7 +96,7 @@ type movement struct {
 
 // Transfer moves money. The answer may be SUCCEEDED, FAILED (for good: a new try
 // needs a new key), or IN_PROGRESS. Errors: ErrSame, ErrKey, ErrAccount,
-// ErrCurrencies, idempotency.ErrReused, ErrUnknown, fault.Unavailable.
+// ErrCurrencies, idempotency.ErrReused, ErrBusy, ErrUnknown, fault.Unavailable.
 func (s *Store) Transfer(ctx context.Context, r Request) (Answer, error) {
 	if r.From == r.To {
 		return Answer{}, ErrSame
@@ -106,8 +113,10 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	if m.Owner != "" {
 		owner = &m.Owner
 	}
-	err := s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM integration.take_key($1, $2, $3, $4, $5, $6, $7, $8)`,
-		m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
+	err := postgres.Retry(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM integration.take_key($1, $2, $3, $4, $5, $6, $7, $8)`,
+			m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
+	})
 	if err != nil {
 		return Answer{}, postgres.Wrap("take a key", err)
 	}
@@ -117,7 +126,7 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	case "IN_PROGRESS":
 		return Answer{Status: InProgress}, nil
 	case "ENDED":
-		return s.ended(ctx, *keyID)
+		return replay(*snapshot), nil
 	case "REUSED":
 		return Answer{}, idempotency.ErrReused
 	case "NO_ACCOUNT":
@@ -136,7 +145,10 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	began := time.Now()
 	leave, err := s.gate.enter(ctx, m.From, m.To)
 	if err != nil {
-		return Answer{}, ErrUnknown
+		if err := s.giveBack(context.WithoutCancel(ctx), keyID, attempt); err != nil {
+			return Answer{}, ErrUnknown // the watchdog ends it
+		}
+		return Answer{}, ErrBusy
 	}
 	defer leave()
 	transferID, eventID := id.New(), id.New()
@@ -167,6 +179,16 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	unknown := *ErrUnknown
 	unknown.Cause = err
 	return Answer{}, &unknown
+}
+
+// giveBack makes a key unused again whose TX1 never began.
+func (s *Store) giveBack(ctx context.Context, keyID int64, attempt uuid.UUID) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := s.pool.Exec(ctx, `
+		UPDATE integration.idempotency_key SET status = NULL, request_hash = NULL, attempt = NULL, started_at = NULL
+		WHERE idempotency_key_id = $1 AND attempt = $2 AND status = 'IN_PROGRESS'`, keyID, attempt)
+	return err
 }
 
 // ended reads how the request of a key ended.

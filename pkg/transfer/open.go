@@ -42,7 +42,7 @@ type Number = json.Number
 var currencyCode = regexp.MustCompile(`^[A-Z]{3}$`)
 
 // OpenAccount opens an account with a first balance, which is itself a transfer
-// from the system's account of that currency. Errors: fault.Invalid,
+// from the system's account of that currency. Errors: ErrLimit, fault.Invalid,
 // idempotency.ErrReused, fault.Unavailable.
 func (s *Store) OpenAccount(ctx context.Context, o Open) (idempotency.Response, error) {
 	if !currencyCode.MatchString(o.Currency) {
@@ -67,8 +67,11 @@ func (s *Store) OpenAccount(ctx context.Context, o Open) (idempotency.Response, 
 	if err != nil {
 		return idempotency.Response{}, postgres.Wrap("open account", err)
 	}
-	if outcome == "REUSED" {
+	switch outcome {
+	case "REUSED":
 		return idempotency.Response{}, idempotency.ErrReused
+	case "LIMIT":
+		return idempotency.Response{}, ErrLimit
 	}
 	return idempotency.Response{Status: 201, Body: []byte(*body), Replayed: outcome == "REPLAYED"}, nil
 }

@@ -38,10 +38,15 @@ func amount(t testing.TB, text string) transfer.Amount {
 	return a
 }
 
-// open opens an account and returns its id.
+// open opens an account in euros and returns its id.
 func (s setup) open(owner, balance string) int64 {
 	s.t.Helper()
-	o := transfer.Open{Client: "ops", Key: uuid.NewString(), Owner: owner, Currency: "EUR", Retention: time.Hour}
+	return s.openIn("EUR", owner, balance)
+}
+
+func (s setup) openIn(currency, owner, balance string) int64 {
+	s.t.Helper()
+	o := transfer.Open{Client: "ops", Key: uuid.NewString(), Owner: owner, Currency: currency, Retention: time.Hour}
 	if balance != "0" {
 		first := amount(s.t, balance)
 		o.Balance = &first

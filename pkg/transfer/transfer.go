@@ -42,7 +42,11 @@ var (
 	ErrCurrencies = fault.New(fault.Invalid, "currencies_differ", "The accounts have different currencies; money moves within one.")
 	ErrReversal   = fault.New(fault.Invalid, "reversal_of_a_reversal", "A reversal is not reversed; make a new transfer.")
 	ErrSame       = fault.New(fault.Invalid, "same_account", "Send money to another account than it comes from.")
-	ErrUnknown    = &fault.Error{Kind: fault.Unavailable, Code: "outcome_unknown", RetryAfter: fault.DefaultRetryAfter,
+	ErrLimit      = fault.New(fault.Invalid, "currency_limit", "All first balances of a currency must stay below 10^15; open the account with less.")
+	// ErrBusy: TX1 never began.
+	ErrBusy = &fault.Error{Kind: fault.Unavailable, Code: "account_busy", RetryAfter: fault.DefaultRetryAfter,
+		Detail: "Too many transfers of this account wait; send the same request with the same key again."}
+	ErrUnknown = &fault.Error{Kind: fault.Unavailable, Code: "outcome_unknown", RetryAfter: fault.DefaultRetryAfter,
 		Detail: "Whether it was done is not known yet; send the same request with the same key again."}
 )
 

@@ -1,0 +1,142 @@
+package transfer_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+// soon bounds what is waited for.
+const soon = 20 * time.Second
+
+// arena is a database in which a store meets faults: setup.Store is the one that they
+// hit, on connections as a function opens them; setup.pool and calm are out of their
+// reach.
+type arena struct {
+	setup
+	*witness
+	url     string
+	calm    *transfer.Store
+	victims *pgxpool.Pool // of setup.Store
+}
+
+// victim names the connections that faults may hit.
+const victim = "victim"
+
+// newArena makes a database; through says by which address the store reaches it, nil
+// for directly.
+func newArena(t *testing.T, size int32, mode string, through func(url string) string) *arena {
+	t.Helper()
+	url := testkit.Database(t)
+	calm := testkit.Connect(t, url)
+	if _, err := calm.Exec(t.Context(), watchEndings); err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{setup{nil, calm, t}, newWitness(), url, transfer.NewStore(calm), nil}
+	if through != nil {
+		url = through(url)
+	}
+	a.victims = victims(t, url, size, mode)
+	a.Store = transfer.NewStore(a.victims)
+	return a
+}
+
+func victims(t *testing.T, url string, size int32, mode string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := postgres.Open(url+"&application_name="+victim, size, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// wish is a transfer with a key of its own.
+func (a *arena) wish(owner string, from, to int64, text string) wish {
+	a.t.Helper()
+	key, err := a.calm.IssueKey(a.t.Context(), owner)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return wish{client: owner, key: key.Key, owner: owner, from: from, to: to, amount: amount(a.t, text)}
+}
+
+// drain ends what was left alone and writes the ledger, when nobody asks any more. A
+// TX1 whose caller is gone may run until its locks' timeout.
+func (a *arena) drain() {
+	a.t.Helper()
+	eventually(a.t, "nothing is in progress", func() bool {
+		if _, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil {
+			a.t.Fatal(err)
+		}
+		return a.one(`SELECT count(*) FROM integration.idempotency_key WHERE status = 'IN_PROGRESS'`) == "0"
+	})
+	for more := true; more; {
+		report, err := a.calm.WriteLedger(a.t.Context())
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		more = report.More
+	}
+}
+
+// found drains and returns all problems.
+func (a *arena) found() []string {
+	a.t.Helper()
+	a.drain()
+	list, err := a.problems(a.t.Context(), a.pool)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return list
+}
+
+// mustBeRight fails the test with what found finds.
+func (a *arena) mustBeRight() {
+	a.t.Helper()
+	list := a.found()
+	for _, problem := range list[:min(len(list), 20)] {
+		a.t.Error(problem)
+	}
+	if len(list) > 20 {
+		a.t.Errorf("and %d more", len(list)-20)
+	}
+}
+
+// waiting is how many statements of the store wait for a lock.
+func (a *arena) waiting() string {
+	a.t.Helper()
+	return a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'`, victim)
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(soon); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", soon, what)
+		}
+	}
+}
+
+// hold locks rows in a transaction of its own, until release is called, or the test
+// ends.
+func (a *arena) hold(sql string, args ...any) (release func()) {
+	a.t.Helper()
+	tx, err := a.pool.Begin(a.t.Context())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	release = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+	a.t.Cleanup(release)
+	if _, err := tx.Exec(a.t.Context(), sql, args...); err != nil {
+		a.t.Fatal(err)
+	}
+	return release
+}

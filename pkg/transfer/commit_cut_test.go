@@ -1,0 +1,167 @@
+package transfer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+// Texts of the statements in which TX1 runs, and in which its end is read.
+const (
+	tx1    = "core.move_money("
+	asking = "SELECT status, response_snapshot FROM integration.idempotency_key"
+)
+
+const cuts = 100
+
+func no() bool { return false }
+
+// The connection breaks a hundred times after TX1 was committed and before its answer,
+// a hundred times before TX1 reaches Postgres, and some times anywhere in between.
+// Nothing is done twice, and who asks again is told what happened.
+func TestConnectionCutAtTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			a := newArena(t, 4, mode, w.through)
+			from, to := a.open("u_a", fmt.Sprint(cuts)), a.open("u_b", "0")
+			for i := range cuts {
+				// Two of three are too much: there is an answer to lose, too.
+				text := []string{"0.0001", "1000", "0.5"}[i%3]
+				a.cutAfter(w, a.wish("u_a", from, to, text), i%2 == 0)
+				a.cutBefore(w, a.wish("u_a", from, to, text))
+				if i%4 == 0 {
+					a.cutDuring(w, a.wish("u_a", from, to, text))
+				}
+			}
+			if n := w.planned(); n != 0 {
+				t.Errorf("%d cuts were not made", n)
+			}
+			a.mustBeRight()
+			t.Log(a.count)
+		})
+	}
+}
+
+// cutAfter loses the answer of TX1. The store asks how it ended; where that is lost too,
+// the caller does.
+func (a *arena) cutAfter(w *wire, sent wish, askingToo bool) {
+	a.t.Helper()
+	want := transfer.Succeeded
+	if sent.amount.String() == "1000" {
+		want = transfer.Failed
+	}
+	w.plan(plan{text: tx1, after: no, partly: rand.N(2) == 0})
+	if askingToo {
+		w.plan(plan{text: asking, after: no})
+		if _, err := a.ask(a.t.Context(), a.Store, sent); kind(err) != "outcome_unknown" {
+			a.t.Errorf("both answers lost: %v", err)
+		}
+	} else if answer, err := a.ask(a.t.Context(), a.Store, sent); err != nil || answer.Status != want || answer.Replayed {
+		a.t.Errorf("the answer lost: %+v %s, %v", answer, answer.Body, err)
+	}
+	if report, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil || report.Dead != 0 {
+		a.t.Errorf("the watchdog ended what was committed: %+v, %v", report, err)
+	}
+	a.mustBe(a.t, a.Store, sent, want)
+}
+
+// cutBefore loses TX1 itself: nobody can tell, until the watchdog ends it.
+func (a *arena) cutBefore(w *wire, sent wish) {
+	a.t.Helper()
+	w.plan(plan{text: tx1, before: no})
+	if _, err := a.ask(a.t.Context(), a.Store, sent); kind(err) != "outcome_unknown" {
+		a.t.Errorf("TX1 lost: %v", err)
+	}
+	a.mustBe(a.t, a.Store, sent, transfer.InProgress)
+	if report, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil || report.Dead != 1 {
+		a.t.Errorf("the watchdog left it alone: %+v, %v", report, err)
+	}
+	a.mustBe(a.t, a.Store, sent, transfer.Failed)
+}
+
+// cutDuring breaks the connection when TX1 is under way to Postgres, which may run it or
+// not.
+func (a *arena) cutDuring(w *wire, sent wish) {
+	a.t.Helper()
+	w.plan(plan{text: tx1, before: func() bool {
+		go w.cut()
+		return true
+	}})
+	_, _ = a.ask(a.t.Context(), a.Store, sent)
+	eventually(a.t, "it ends", func() bool {
+		_, _, err := a.calm.EndOrphans(a.t.Context(), 0)
+		answer, askErr := a.ask(a.t.Context(), a.Store, sent)
+		return err == nil && askErr == nil && answer.Status != transfer.InProgress
+	})
+}
+
+// A caller's process vanishes while its TX1 waits for an account: the key's lock is
+// free again in bounded time, whether or not the account ever is.
+func TestVanishedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	together(t, map[string]string{"its account is freed": transfer.Succeeded, "its account is held": transfer.Failed}, func(t *testing.T, want string) {
+		w := newWire(t)
+		w.deaf = true
+		a := newArena(t, 4, "cache_statement", w.through)
+		from, to := a.open("u_a", "10"), a.open("u_b", "0")
+		sent := a.wish("u_a", from, to, "1")
+		release := a.hold(`SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, from)
+		done := make(chan error, 1)
+		go func() { _, err := a.ask(t.Context(), a.Store, sent); done <- err }()
+		eventually(t, "TX1 waits", func() bool { return a.waiting() == "1" })
+		w.cut()
+		if err := <-done; kind(err) != "outcome_unknown" {
+			t.Errorf("%v", err)
+		}
+		if want == transfer.Succeeded {
+			release()
+		}
+		begun := time.Now()
+		// The lock of the key says when that TX1 is over.
+		if _, err := a.pool.Exec(t.Context(), `SELECT FROM integration.idempotency_key WHERE idempotency_key = $1 FOR UPDATE`, sent.key); err != nil {
+			t.Error(err)
+		}
+		freed := time.Since(begun)
+		if freed > lockTimeout+late {
+			t.Errorf("the key was locked for %s", freed)
+		}
+		if _, _, err := a.calm.EndOrphans(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+		a.mustBe(t, a.Store, sent, want)
+		release()
+		a.mustBeRight()
+		t.Logf("the key was free after %s", freed.Round(time.Millisecond))
+	})
+}
+
+// The commit itself is refused, after TX1 has returned its row: nobody is told
+// SUCCEEDED.
+func TestRefusedAtTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t, 4, mode, nil)
+			from, to := a.open("u_a", "10"), a.open("u_b", "0")
+			if _, err := a.pool.Exec(t.Context(), `
+				CREATE FUNCTION core.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused' USING ERRCODE = 'integrity_constraint_violation'; END $$;
+				CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON core.transfer DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION core.refuse()`); err != nil {
+				t.Fatal(err)
+			}
+			sent := a.wish("u_a", from, to, "1")
+			for range 2 {
+				if answer, err := a.ask(t.Context(), a.Store, sent); err != nil || word(answer) != transfer.RolledBack {
+					t.Errorf("%s, %v", answer.Body, err)
+				}
+			}
+			a.mustBeRight()
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package transfer_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// planted is a bug of move_money: what stands instead of a part of its source, in which
+// race it shows, and how.
+type planted struct{ part, instead, race, noticed string }
+
+var plants = map[string]planted{
+	"does not look whether the key is still its own": {
+		"IF k.status IS DISTINCT FROM 'IN_PROGRESS' OR k.attempt IS DISTINCT FROM p_attempt THEN", "IF false THEN",
+		"before it reaches Postgres", "a terminal answer changed",
+	},
+	"does not look, and comes late": {
+		"IF k.status IS DISTINCT FROM 'IN_PROGRESS' OR k.attempt IS DISTINCT FROM p_attempt THEN", "IF false THEN",
+		"before it reaches Postgres, for longer than it may take", "a terminal answer changed",
+	},
+	"does not lock the key": {
+		"WHERE idempotency_key_id = p_key_id FOR UPDATE;", "WHERE idempotency_key_id = p_key_id;",
+		"at the lock of an account, with that of its key", "a terminal answer changed",
+	},
+	"locks the key after the accounts": {
+		"WHERE idempotency_key_id = p_key_id FOR UPDATE;", "WHERE idempotency_key_id = p_key_id; PERFORM FROM core.account WHERE account_id IN (p_from, p_to) FOR NO KEY UPDATE;",
+		"at the lock of an account, with that of its key", "a terminal answer changed",
+	},
+	"does not store the answer": {
+		"SET status = ended_as, error_code = code, response_snapshot = snapshot, completed_at = at_time,", "SET started_at = started_at,",
+		"committed, before the answer", `and made`,
+	},
+	"stores another answer than it gives": {
+		"response_snapshot = snapshot, completed_at", "response_snapshot = snapshot || ' ', completed_at",
+		"committed, before the answer", "was answered in 2 ways",
+	},
+	"moves the money twice": {
+		"SET balance = balance + p_amount WHERE account_id = p_to;", "SET balance = balance + 2 * p_amount WHERE account_id = p_to;",
+		"at the lock of an account, with that of its key", "not all money is there",
+	},
+	"tells of it twice": {
+		"INSERT INTO core.ledger_due", "INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at) VALUES (gen_random_uuid(), p_transfer_text, 'TransferCompleted', '{}', now()); INSERT INTO core.ledger_due",
+		"at the lock of its key", "has the events",
+	},
+	"forgets the ledger": {
+		"INSERT INTO core.ledger_due (transfer_id) VALUES (p_transfer);", "",
+		"at the lock of its key", "has the entries",
+	},
+}
+
+// The same checks notice a move_money that is wrong.
+func TestPlantedBugsAreNoticed(t *testing.T) {
+	t.Parallel()
+	together(t, plants, func(t *testing.T, p planted) {
+		r := newRace(t)
+		r.plant(p.part, p.instead)
+		races[p.race].run(r)
+		<-r.answered
+		list := strings.Join(r.found(), "\n")
+		if !strings.Contains(list, p.noticed) {
+			t.Errorf("not noticed; found was %q", list)
+		}
+		t.Log(list)
+	})
+}
+
+// plant replaces a part of move_money's source, which must be there once, in this test's
+// own database.
+func (a *arena) plant(part, instead string) {
+	a.t.Helper()
+	source := a.one(`SELECT pg_get_functiondef('core.move_money'::regproc)`)
+	if n := strings.Count(source, part); n != 1 {
+		a.t.Fatalf("%q is %d times in %s", part, n, source)
+	}
+	if _, err := a.pool.Exec(a.t.Context(), strings.Replace(source, part, instead, 1)); err != nil {
+		a.t.Fatal(err)
+	}
+}

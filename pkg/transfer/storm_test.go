@@ -1,0 +1,117 @@
+package transfer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+)
+
+const (
+	stormSenders = 64
+	stormEach    = 20
+	// hotLimit is how many transfers of one account a store runs at once.
+	hotLimit = 4
+)
+
+// storm has many senders send at once, each between a pair that pick chooses. It
+// returns the most TX1 that Postgres had at once, and how many deadlocks it counted: the
+// store tries those again, and hides them.
+func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (most int, deadlocks string) {
+	a.t.Helper()
+	var senders sync.WaitGroup
+	begun := time.Now()
+	for n := range stormSenders {
+		senders.Go(func() {
+			for range stormEach {
+				if a.t.Failed() {
+					return // each may have waited for as long as a TX1 may take
+				}
+				owner, from, to := pick(n)
+				w := a.wish(owner, from, to, fmt.Sprintf("%d.%04d", rand.IntN(40), 1+rand.IntN(9999)))
+				answer, err := a.ask(a.t.Context(), a.Store, w)
+				if err != nil || answer.Status != transfer.Succeeded && word(answer) != "INSUFFICIENT_BALANCE" {
+					a.t.Errorf("%s, %v", answer.Body, err)
+				}
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { senders.Wait(); close(over) }()
+	for running := true; running; {
+		select {
+		case <-over:
+			running = false
+		default:
+			n, _ := strconv.Atoi(a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND application_name = $1 AND state = 'active' AND query LIKE '%core.move_money(%'`, victim))
+			most = max(most, n)
+		}
+	}
+	a.t.Logf("%d transfers in %s, at most %d at once: %v", stormSenders*stormEach, time.Since(begun).Round(time.Millisecond), most, a.count)
+	// A backend tells what it counted at the latest when it ends.
+	a.victims.Close()
+	eventually(a.t, "the backends ended", func() bool {
+		return a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, victim) == "0"
+	})
+	return most, a.one(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)
+}
+
+// Two accounts, everybody between them in both directions: they wait for each other
+// and never deadlock.
+func TestStormBothWays(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 24, "cache_statement", nil)
+	accounts := [2]int64{a.open("u_a", "1000"), a.open("u_b", "1000")}
+	_, deadlocks := a.storm(func(n int) (string, int64, int64) {
+		return []string{"u_a", "u_b"}[n%2], accounts[n%2], accounts[1-n%2]
+	})
+	if deadlocks != "0" {
+		t.Errorf("%s deadlocks", deadlocks)
+	}
+	a.mustBeRight()
+}
+
+// One account with everybody else: no more of its transfers than the limit are in
+// Postgres, where the others would only hold connections.
+func TestStormOnOneAccount(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 24, "cache_statement", nil)
+	hot := a.open("u_hot", "1000")
+	var others []int64
+	for n := range stormSenders {
+		others = append(others, a.open(fmt.Sprint("u_", n), "100"))
+	}
+	most, deadlocks := a.storm(func(n int) (string, int64, int64) {
+		if rand.IntN(2) == 0 {
+			return "u_hot", hot, others[n]
+		}
+		return fmt.Sprint("u_", n), others[n], hot
+	})
+	if most > hotLimit || most < 2 {
+		t.Errorf("%d transfers of one account at once, want 2 to %d", most, hotLimit)
+	}
+	if deadlocks != "0" {
+		t.Errorf("%s deadlocks", deadlocks)
+	}
+	a.mustBeRight()
+}
+
+// Another order of locks is noticed.
+func TestStormNoticesDeadlocks(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 24, "cache_statement", nil)
+	a.plant("IF p_from < p_to THEN", "PERFORM set_config('deadlock_timeout', '10ms', true); IF true THEN")
+	accounts := [2]int64{a.open("u_a", "1000"), a.open("u_b", "1000")}
+	_, deadlocks := a.storm(func(n int) (string, int64, int64) {
+		return []string{"u_a", "u_b"}[n%2], accounts[n%2], accounts[1-n%2]
+	})
+	if deadlocks == "0" {
+		t.Error("no deadlock was counted")
+	}
+	a.mustBeRight()
+}
