@@ -32,8 +32,8 @@ func (s *system) writes(path func(string) string) []write {
 		"register-me":        {done: http.StatusOK}, "mark-notification-read": {done: http.StatusOK},
 		"receive-event": {body: change("event").body, done: http.StatusOK,
 			headers: []string{"Ce-Specversion: 1.0", "Ce-Id: e1", "Ce-Source: /shop", "Ce-Type: purchase.completed"}},
-		"join-queue":            {body: `{"party_size":2}`, headers: []string{"Idempotency-Key: k1"}, done: http.StatusUnprocessableEntity},
-		"cancel-ticket":         {done: http.StatusNotFound},
+		"join-queue":            {body: `{}`, headers: []string{"Idempotency-Key: join"}, done: http.StatusCreated},
+		"cancel-ticket":         {done: http.StatusOK},
 		"issue-idempotency-key": {done: http.StatusCreated},
 		"transfer":              {body: `{"fromAccountId":1,"toAccountId":2,"amount":1}`, headers: []string{"Idempotency-Key: never issued"}, done: http.StatusBadRequest},
 		"reverse-transfer":      {headers: []string{"Idempotency-Key: never issued"}, done: http.StatusNotFound},
@@ -68,7 +68,7 @@ func (s *system) state() string {
 	s.t.Helper()
 	return s.rows() + fmt.Sprint("; users ", s.count(`SELECT count(*) FROM account.users`), ", identities ", s.count(`SELECT count(*) FROM account.identities`),
 		", accounts ", s.count(`SELECT count(*) FROM core.account`), ", keys ", s.count(`SELECT count(*) FROM integration.idempotency_key`),
-		", read ", s.count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`))
+		", read ", s.count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`), ", queues ", s.queues())
 }
 
 // Another site cannot make a signed-in browser write anything.
@@ -80,7 +80,8 @@ func TestAttackCSRF(t *testing.T) {
 	v := s.visitor()
 	v.signIn(i, "/", everything)
 	notification := s.tell(i, v.whoami())
-	path := func(path string) string { return strings.ReplaceAll(path, "{notification_id}", notification) }
+	ticket := s.joined(i.fresh(t, "alice", nil), "rank", "k1", `{"skill":1}`)
+	path := strings.NewReplacer("{notification_id}", notification, "{mode}", "casual", "{ticket_id}", ticket).Replace
 	host := strings.TrimPrefix(s.url, "http://")
 
 	for _, w := range s.writes(path) {

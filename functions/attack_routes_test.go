@@ -40,7 +40,7 @@ var routeAccess = map[string]mayUse{
 	"mark-notification-read":  {owner: 200, other: 404, operator: 404, writer: 404},
 	"debug-inbox":             {owner: 403, other: 403, operator: 200, writer: 403},
 	"stream-my-notifications": {owner: 200, other: 200, operator: 200, writer: 200, about: true},
-	"join-queue":              {owner: 422, other: 422, operator: 422, writer: 422},
+	"join-queue":              {owner: 201, other: 201, operator: 201, writer: 201},
 	"list-my-tickets":         {owner: 200, other: 200, operator: 200, writer: 200, about: true},
 	"get-ticket":              {owner: 200, other: 404, operator: 404, writer: 404},
 	"cancel-ticket":           {owner: 200, other: 404, operator: 404, writer: 404},
@@ -73,7 +73,8 @@ func TestAttackEveryRoute(t *testing.T) {
 	owner := browsers["owner"].whoami()
 	notification := s.tell(i, owner)
 	someone := s.userID(i.fresh(t, "somebody", nil)) // exists, and has nothing
-	ticket := browsers["owner"].queueUp("casual", "{}")
+	// The owner joins casual below, and one may wait once in each queue.
+	ticket := browsers["owner"].queueUp("rank", `{"skill":1}`)
 	account, transfer := s.fund(i, owner)
 	there := strings.NewReplacer("{user_id}", owner, "{stock_keeping_unit}", "item1", "{notification_id}", notification,
 		"{ticket_id}", ticket, "{account_id}", account, "{transfer_id}", transfer, "{mode}", "casual")
@@ -127,7 +128,7 @@ func TestAttackEveryRoute(t *testing.T) {
 			t.Run(route.ID+", "+c.name, func(t *testing.T) {
 				browser := c.browser.copied()
 				browser.s = s.in(t)
-				headers := slices.Concat(headers, c.headers, []string{"Idempotency-Key: " + c.name})
+				headers := slices.Concat(headers, c.headers, []string{"Idempotency-Key: " + strings.Split(c.name, " by ")[0]})
 				path := there.Replace(route.Path)
 				if strings.Contains(path, "{") {
 					t.Fatalf("what goes into %s?", path)
@@ -152,6 +153,9 @@ func TestAttackEveryRoute(t *testing.T) {
 				read := s.count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`)
 				if !strings.HasPrefix(c.name, "the owner by") && read > 0 && route.ID == "mark-notification-read" {
 					t.Error("it is read")
+				}
+				if !strings.HasPrefix(c.name, "the owner by") && route.ID == "cancel-ticket" && !strings.Contains(s.queues(), ticket+"=QUEUED") {
+					t.Error("it is cancelled")
 				}
 			})
 		}

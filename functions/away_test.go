@@ -199,11 +199,11 @@ func (o *outages) visit(name string) visit {
 }
 
 // opens tries to open a stream, and hangs up when it did.
-func (o *outages) opens(header string) answer {
+func (o *outages) opens(path, header string) answer {
 	o.t.Helper()
 	ctx, hangUp := context.WithCancel(context.Background())
 	defer hangUp()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+streamPath, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url+path, nil)
 	must(o.t, err)
 	name, value, _ := strings.Cut(header, ": ")
 	request.Header.Set(name, value)
@@ -243,6 +243,7 @@ func TestPartsAreAway(t *testing.T) {
 	cookie := o.session.cookie()
 	stream := o.follow("", "Cookie: miniserver_session="+cookie)
 
+	ticket := o.joined(o.token, "casual", "k1", `{}`)
 	const comeBack, signOut = "GET /login/callback", "POST /logout, session"
 	owned := "/v1/users/" + o.user + "/entitlements"
 	rows := []struct {
@@ -263,8 +264,12 @@ func TestPartsAreAway(t *testing.T) {
 		{"POST grants, session", "403 503 503 403 403 403", func(v visit) answer {
 			return o.session.once(http.MethodPost, grantsPath, csrf, "Idempotency-Key: "+v.name, "Content-Type: application/json")
 		}},
-		{"GET stream, token", "200 200 200 200 503 200", func(visit) answer { return o.opens("Authorization: Bearer " + o.token) }},
-		{"GET stream, session", "200 503 503 200 503 200", func(visit) answer { return o.opens("Cookie: miniserver_session=" + cookie) }},
+		{"GET stream, token", "200 200 200 200 503 200", func(visit) answer { return o.opens(streamPath, "Authorization: Bearer "+o.token) }},
+		{"GET stream, session", "200 503 503 200 503 200", func(visit) answer { return o.opens(streamPath, "Cookie: miniserver_session="+cookie) }},
+		// The same join each time: it is one request.
+		{"POST tickets, token", "201 503 503 201 201 201", func(visit) answer { return o.joinWith(o.token, "casual", "k1", `{}`) }},
+		{"GET tickets, token", "200 503 503 200 200 200", func(visit) answer { return o.call(http.MethodGet, ticketListPath, o.token, "") }},
+		{"GET stream of a ticket, token", "200 503 503 200 503 200", func(visit) answer { return o.opens(followPath(ticket), "Authorization: Bearer "+o.token) }},
 		{"GET /login", "303 503 503 303 303 303", func(visit) answer { return o.person().once(http.MethodGet, "/login") }},
 		{comeBack, "303 503 503 503 503 303", func(v visit) answer { return v.arriving.once(http.MethodGet, v.callback) }},
 		{signOut, "204 503 503 204 204 204", func(v visit) answer { return v.leaving.once(http.MethodPost, "/logout", csrf) }},
@@ -374,21 +379,21 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 	redis := testkit.Redis(t)
 	_, valve, redisURL := severable(t, redis.URL())
 	s, people := withPlayers(t, "WAKES=false", "REDIS_URL="+redisURL)
-	alice := people.player(t, "alice")
-	owned := "/v1/users/" + s.call(http.MethodGet, mePath, alice, "").json(t)["user_id"].(string) + "/entitlements"
-	wantStatus(t, s.call(http.MethodGet, owned, alice, ""), http.StatusOK)
+	const duration, clients, sessions = 3 * time.Second, 4, 30
+	// A player each, who asks 200 times a second at most: they may 300 times.
+	var tokens, owned [clients]string
+	for i := range tokens {
+		tokens[i] = people.player(t, fmt.Sprint("player", i))
+		owned[i] = "/v1/users/" + s.userID(tokens[i]) + "/entitlements"
+		wantStatus(t, s.call(http.MethodGet, owned[i], tokens[i], ""), http.StatusOK)
+	}
 	valve.hang()
 	began := time.Now()
-	const duration, clients, sessions = 3 * time.Second, 4, 30
 	var mutex sync.Mutex
 	var took, waited []time.Duration
-	ask := func(list *[]time.Duration, status int, headers ...string) {
+	ask := func(list *[]time.Duration, status int, path, token string, headers ...string) {
 		at := time.Now()
-		token := ""
-		if headers == nil {
-			token = alice
-		}
-		a := s.call(http.MethodGet, owned, token, "", headers...)
+		a := s.call(http.MethodGet, path, token, "", headers...)
 		mutex.Lock()
 		defer mutex.Unlock()
 		*list = append(*list, time.Since(at))
@@ -401,10 +406,10 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 		group.Go(func() {
 			for time.Since(began) < duration {
 				if i < clients {
-					ask(&took, http.StatusOK)
+					ask(&took, http.StatusOK, owned[i], tokens[i])
 					time.Sleep(5 * time.Millisecond)
 				} else {
-					ask(&waited, http.StatusServiceUnavailable, "Cookie: miniserver_session="+strings.Repeat("A", 43))
+					ask(&waited, http.StatusServiceUnavailable, owned[0], "", "Cookie: miniserver_session="+strings.Repeat("A", 43))
 				}
 			}
 		})
@@ -424,7 +429,7 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 	}
 	valve.goOn()
 	eventually(t, awayPatience, "Redis answers again", func() bool {
-		return s.call(http.MethodGet, owned, "", "", "Cookie: miniserver_session="+strings.Repeat("A", 43)).status == http.StatusUnauthorized
+		return s.call(http.MethodGet, owned[0], "", "", "Cookie: miniserver_session="+strings.Repeat("A", 43)).status == http.StatusUnauthorized
 	})
 }
 

@@ -86,6 +86,9 @@ func TestOverview(t *testing.T) {
 	if list, ok := first["entitlements"].([]any); !ok || len(list) != 0 {
 		t.Errorf("who owns nothing has %v", first["entitlements"])
 	}
+	if waits, ok := first["matchmaking"].(map[string]any)["tickets"].([]any); !ok || len(waits) != 0 {
+		t.Errorf("who waits nowhere has %v", first["matchmaking"])
+	}
 	user := s.userID(alice)
 	const many = 101
 	atOnce(8, func(worker int) {
@@ -120,11 +123,11 @@ func TestOverview(t *testing.T) {
 func TestOverviewReadsAtOnce(t *testing.T) {
 	t.Parallel()
 	s, people := withPlayers(t, "WAKES=false", "OVERVIEW_TIMEOUT=10s")
-	account, entitlements := s.standIn("account"), s.standIn("entitlements")
+	account, entitlements, ticket := s.standIn("account"), s.standIn("entitlements"), s.standIn("ticket")
 	alice := people.player(t, "alice")
 	wantStatus(t, s.call(http.MethodGet, mePath, alice, ""), http.StatusOK) // or it has to be found out first
 	const slow = 1500 * time.Millisecond
-	for _, p := range []*standIn{account, entitlements} {
+	for _, p := range []*standIn{account, entitlements, ticket} {
 		p.answers(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(slow)
 			p.function.ServeHTTP(w, r)
@@ -133,9 +136,9 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	began := time.Now()
 	wantOverview(t, s.call(http.MethodGet, overviewPath, alice, ""), nil)
 	took := time.Since(began)
-	t.Logf("two parts of %s took %s", slow, took)
+	t.Logf("three parts of %s took %s", slow, took)
 	if took < slow || took > slow*18/10 {
-		t.Errorf("two parts of %s took %s", slow, took)
+		t.Errorf("three parts of %s took %s", slow, took)
 	}
 }
 

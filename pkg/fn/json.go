@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,7 +22,8 @@ const MaxDepth = 32
 
 // DecodeJSON reads exactly one JSON value into v. Unlike encoding/json it
 // refuses duplicate names, data after the value, broken UTF-8 and nesting beyond
-// MaxDepth, matches names exactly, and hands numbers over as their text.
+// MaxDepth, matches names exactly, and hands numbers over as their text. null is
+// taken only where v has a pointer, an any or a json.RawMessage.
 func DecodeJSON(data []byte, v any) error {
 	if target, ok := v.(*any); ok {
 		// For validation against a schema, which bounds the depth of what passes.
@@ -27,7 +32,8 @@ func DecodeJSON(data []byte, v any) error {
 		}
 		return jsonv2.Unmarshal(data, target, jsonv2.WithUnmarshalers(numbersAsText))
 	}
-	return jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), jsonv2.MatchCaseInsensitiveNames(false))
+	err := jsonv2.Unmarshal(data, v, jsonv2.RejectUnknownMembers(true), jsonv2.MatchCaseInsensitiveNames(false), jsonv2.WithUnmarshalers(noNull))
+	return misfit(err)
 }
 
 var numbersAsText = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) error {
@@ -38,6 +44,43 @@ var numbersAsText = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) e
 	*v = json.Number(number)
 	return err
 })
+
+// noNull refuses null for what cannot be null: a schema says of a property that may
+// be left out that it has a type, and huma lets null pass all the same.
+var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+	if d.PeekKind() == 'n' {
+		switch target := reflect.TypeOf(v).Elem(); {
+		case target.Kind() == reflect.Pointer, target.Kind() == reflect.Interface, target == reflect.TypeFor[json.RawMessage]():
+		default:
+			return errNull
+		}
+	}
+	return errors.ErrUnsupported // the usual way
+})
+
+var errNull = errors.New("null")
+
+// misfit says for the caller what is wrong with a value that passed its schema, or had
+// none; Go's own words are about Go.
+func misfit(err error) error {
+	var semantic *jsonv2.SemanticError
+	if !errors.As(err, &semantic) {
+		return err
+	}
+	name := strings.Join(slices.Collect(semantic.JSONPointer.Tokens()), ".")
+	if name == "" {
+		name = "the value"
+	}
+	switch {
+	case errors.Is(err, errNull):
+		return fmt.Errorf("%s must not be null", name)
+	case errors.Is(err, strconv.ErrRange):
+		return fmt.Errorf("%s is a number that is too large", name)
+	case semantic.JSONKind == '0' && semantic.GoType != nil && (semantic.GoType.Kind() == reflect.Int || semantic.GoType.Kind() == reflect.Int64):
+		return fmt.Errorf("%s must be a whole number, written without fraction and exponent", name)
+	}
+	return err
+}
 
 // checkJSON reads the whole text once. Its errors are made for the caller.
 func checkJSON(data []byte) error {

@@ -38,6 +38,53 @@ func TestDecodeJSONRefuses(t *testing.T) {
 	}
 }
 
+// asText reads itself, as amounts of money do.
+type asText struct{ text string }
+
+func (a *asText) UnmarshalJSON(text []byte) error { a.text = string(text); return nil }
+
+// What a schema lets pass and the type does not is refused in words for the caller, who
+// knows nothing of Go. null is no value of anything that is not a pointer, as the
+// documentation says.
+func TestDecodeJSONSaysWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		Size int `json:"size"`
+	}
+	type request struct {
+		Size   int                        `json:"size"`
+		ID     int64                      `json:"id"`
+		Name   string                     `json:"name"`
+		On     bool                       `json:"on"`
+		List   []int                      `json:"list"`
+		Map    map[string]json.RawMessage `json:"map"`
+		Inner  inner                      `json:"inner"`
+		Amount asText                     `json:"amount"`
+		Maybe  *int                       `json:"maybe"`
+		Any    any                        `json:"any"`
+		Raw    json.RawMessage            `json:"raw"`
+	}
+	const whole = " must be a whole number, written without fraction and exponent"
+	for text, want := range map[string]string{
+		`{"size":1.0}`: "size" + whole, `{"size":1e0}`: "size" + whole, `{"id":1.0}`: "id" + whole, `{"id":10000000000000000000}`: "id is a number that is too large",
+		`{"inner":{"size":1.0}}`: "inner.size" + whole, `{"list":[1,2.0]}`: "list.1" + whole,
+		`{"size":null}`: "size must not be null", `{"name":null}`: "name must not be null", `{"on":null}`: "on must not be null", `{"list":null}`: "list must not be null",
+		`{"list":[1,null]}`: "list.1 must not be null", `{"map":null}`: "map must not be null", `{"inner":null}`: "inner must not be null",
+		`{"inner":{"size":null}}`: "inner.size must not be null", `{"amount":null}`: "amount must not be null", `null`: "the value must not be null",
+	} {
+		var v request
+		if err := fn.DecodeJSON([]byte(text), &v); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want: %s", text, err, want)
+		}
+	}
+	for _, text := range []string{`{"maybe":null,"any":null,"raw":null,"map":{"a":null}}`, `{"size":1,"id":-5,"list":[],"map":{},"inner":{},"amount":1.0}`} {
+		var v request
+		if err := fn.DecodeJSON([]byte(text), &v); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // Numbers arrive as they were written.
 func TestDecodeJSONKeepsNumbers(t *testing.T) {
 	t.Parallel()

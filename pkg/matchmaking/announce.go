@@ -250,9 +250,11 @@ func (a *Announcer) allocate(ctx context.Context, t told, age time.Duration) pla
 	return place{reason: noServer}
 }
 
-// remember writes the places to the tickets, before anybody is told of them.
+// remember writes the places to the tickets, before anybody is told of them. Where
+// another worker was faster, its place is the one: places has it then.
 func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, places map[string]place) error {
 	pipe := a.store.client.Pipeline()
+	written := map[string]*redis.Cmd{}
 	for _, e := range entries {
 		for _, t := range a.pending(e) {
 			p, ok := places[t.ID]
@@ -267,7 +269,7 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 				}
 				session = string(encoded)
 			}
-			sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, t.Players[0].TicketID), ticketKey(mode, t.Players[1].TicketID)}, session, p.reason)
+			written[t.ID] = sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, t.Players[0].TicketID), ticketKey(mode, t.Players[1].TicketID)}, session, p.reason)
 		}
 	}
 	if pipe.Len() == 0 {
@@ -275,6 +277,15 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return unreachable(err)
+	}
+	for matchID, command := range written {
+		stored, err := command.Slice()
+		if err != nil {
+			return unreachable(err)
+		}
+		if p, ok := placeOf(stored); ok {
+			places[matchID] = p
+		}
 	}
 	return nil
 }

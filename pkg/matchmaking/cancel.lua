@@ -10,6 +10,9 @@
 if redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return { 'GONE' } end
 local ticket = load(ARGV[4])
 if not ticket then return { 'OVER' } end
+redis.call('ZCARD', queue)
+redis.call('ZCARD', due)
+for pool in pools(ticket.put) do redis.call('ZCARD', pool_key(ticket.level, pool)) end
 redis.call('HSET', KEYS[5], 'status', 'CANCELLED')
 leave(ticket.id, ticket)
 settle()

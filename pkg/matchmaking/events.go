@@ -103,7 +103,7 @@ func (t told) record(session *Session, sessionError string) (event.Record, error
 		Session      *Session  `json:"session,omitempty"`
 		SessionError string    `json:"session_error,omitempty"`
 	}{
-		t.EventID, EventType, t.MatchedAt.Format("2006-01-02T15:04:05.000Z"), t.ID, t.Mode, t.Players, session, sessionError,
+		t.EventID, EventType, t.MatchedAt.Format(time.RFC3339Nano), t.ID, t.Mode, t.Players, session, sessionError,
 	})
 	return event.Record{
 		ID: t.EventID, Type: EventType, Key: t.ID, OccurredAt: t.MatchedAt, Traceparent: t.traceparent, Payload: payload,

@@ -2,14 +2,22 @@ package matchmaking
 
 import "github.com/redis/go-redis/v9"
 
-// QueueSource is queue.lua.
-func QueueSource() string { return queueSource }
-
-// PlantQueueSource gives a store scripts that begin with another queue.lua.
-func PlantQueueSource(s *Store, source string) {
-	s.planted = func(name string) *redis.Script {
-		return redis.NewScript(source + map[string]string{
-			"join": joinSource, "cancel": cancelSource, "read": readSource, "match_first": firstSource, "match_near": nearSource,
-		}[name])
+// Plant gives a store scripts that change has changed, each with queue.lua before it.
+// It panics when nothing changed: a fault that is no longer there proves nothing.
+func Plant(s *Store, change func(source string) string) {
+	planted, changed := map[string]*redis.Script{}, false
+	for name, source := range map[string]string{
+		"join": joinSource, "cancel": cancelSource, "read": readSource, "match_first": firstSource, "match_near": nearSource,
+	} {
+		after := change(queueSource + source)
+		changed = changed || after != queueSource+source
+		planted[name] = redis.NewScript(after)
 	}
+	if !changed {
+		panic("the scripts have changed: plant something else")
+	}
+	s.planted = func(name string) *redis.Script { return planted[name] }
 }
+
+// MaxUntold is how many matches may wait to be told before matching pauses.
+const MaxUntold = maxUntold

@@ -46,7 +46,7 @@ for pool in pools(put) do
 	local key = pool_key(0, pool)
 	redis.call('ZADD', key, score, id)
 	-- Values come from callers: a pool that nobody joins any more must not stay.
-	redis.call('PEXPIRE', key, kept)
+	keep(key, kept)
 end
 if put ~= '' then redis.call('ZADD', due, now, id) end
 return { 'JOINED', id, expires }

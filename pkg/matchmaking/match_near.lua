@@ -38,7 +38,7 @@ local function look_again(ticket, level)
 			local key = pool_key(level, pool)
 			redis.call('ZREM', pool_key(ticket.level, pool), ticket.id)
 			redis.call('ZADD', key, ticket.score, ticket.id)
-			redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ticket.expires - now + 60000))
+			keep(key, ticket.expires - now + 60000)
 			known[key] = true
 		end
 		redis.call('HSET', ticket_key(ticket.id), 'level', level)
@@ -52,7 +52,7 @@ end
 
 return pass(tonumber(ARGV[4]), looks, function()
 	sweep(looks)
-	local ids, taken = due_now(), {}
+	local ids, taken, doubt = due_now(), {}, false
 	for _, id in ipairs(ids) do
 		local ticket, over, rest
 		if not taken[id] then ticket, over, rest = load(id) end
@@ -64,12 +64,14 @@ return pass(tonumber(ARGV[4]), looks, function()
 				if b.created < a.created then a, b = b, a end
 				pair(a, b, ARGV[5 + #told], ARGV[6 + #told])
 				taken[other.id] = true
-			elseif not unsure then
+			elseif unsure then
+				doubt = true -- it is due still: the next pass goes on where this one stopped
+			else
 				look_again(ticket, level)
 			end
 		elseif not taken[id] then
 			drop(id, over, rest)
 		end
 	end
-	return #ids == looks
+	return #ids == looks or doubt
 end)

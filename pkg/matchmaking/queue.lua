@@ -39,6 +39,9 @@ local function pool_key(level, pool) return 'mm:pool:{' .. mode .. '}:' .. level
 
 local function pools(list) return string.gmatch(list, '[^\t]+') end
 
+-- keep lets a pool live for ms more at least: others in it may wait longer.
+local function keep(key, ms) redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms)) end
+
 local function card(user, created, expires, trace, score, put, ask)
 	return table.concat({ user, created, expires, trace, score, put, ask }, '\n')
 end
@@ -121,10 +124,19 @@ local function nearest(ticket, key, clean, ...)
 	return nil, true
 end
 
+-- below is nearest for lower skills. Of equal ones REV has the youngest first, so
+-- it finds the skill only, and whoever has it and joined first is looked up.
+local function below(ticket, key, clean, width)
+	local other, unsure = nearest(ticket, key, clean, ticket.score, ticket.score - width, 'BYSCORE', 'REV', 'LIMIT', 0, 3)
+	if not other then return nil, unsure end
+	return nearest(ticket, key, clean, other.score, other.score, 'BYSCORE', 'LIMIT', 0, 3) or other
+end
+
 -- partner finds whom a ticket is matched with: one who agrees and whose skill is
 -- within the wider of the two windows, level being that of the ticket. Of these it
 -- is one with the widest window, and then the longer-waiting of the nearest on
--- both sides; as those who could have met have, there are hardly others.
+-- both sides; as those who could have met have, there are hardly others. Of equal
+-- skills on one side the one that joined first is the nearest.
 local function partner(ticket, own_level, clean)
 	local unsure = false
 	for level = top, 0, -1 do
@@ -141,7 +153,7 @@ local function partner(ticket, own_level, clean)
 				local width = windows[math.max(level, own_level) + 1]
 				-- Three: the ticket itself may be among them, and one more that is over.
 				offer(nearest(ticket, key, clean, ticket.score, ticket.score + width, 'BYSCORE', 'LIMIT', 0, 3))
-				offer(nearest(ticket, key, clean, ticket.score, ticket.score - width, 'BYSCORE', 'REV', 'LIMIT', 0, 3))
+				offer(below(ticket, key, clean, width))
 			else
 				offer(nearest(ticket, key, clean, 0, 2))
 			end

@@ -28,7 +28,8 @@ if ticket.put ~= '' then
 			agreeing = agreeing + redis.call('ZCARD', key) - (redis.call('ZSCORE', key, ticket.id) and 1 or 0)
 		end
 	end
-	found = partner(ticket, ticket.level, false)
+	-- The level is of a pass with other rules when the windows have become fewer.
+	found = partner(ticket, math.min(ticket.level, top), false)
 end
 return { now, fields, {
 	position, depth, tonumber(numbers[1] or nil) or 0, tonumber(numbers[2] or nil) or 0, tonumber(numbers[3] or nil) or -1,

@@ -2,10 +2,7 @@ package matchmaking_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +27,7 @@ func queues() matchmaking.Rules {
 	}
 }
 
+// setup is a store on a Redis of the test's own.
 type setup struct {
 	*matchmaking.Store
 	client redis.UniversalClient
@@ -66,24 +64,23 @@ func startOn(t testing.TB, client redis.UniversalClient, change ...func(*matchma
 	return setup{matchmaking.NewStore(client, rules), client, t}
 }
 
-func attributes(t testing.TB, text string) matchmaking.Attributes {
-	t.Helper()
-	raw := map[string]json.RawMessage{}
-	if err := json.Unmarshal([]byte(text), &raw); err != nil {
-		t.Fatal(err)
-	}
-	a, err := matchmaking.ParseAttributes(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+// try joins with an idempotency key.
+func (s setup) try(user, mode, key, text string) (matchmaking.Joined, bool, error) {
+	s.t.Helper()
+	return s.Join(s.t.Context(), matchmaking.Join{UserID: user, Mode: mode, Key: key, Attributes: attributes(s.t, text)})
 }
 
+// join joins with a key that the user has used once at most.
 func (s setup) join(user, mode, text string) string {
 	s.t.Helper()
-	joined, _, err := s.Join(s.t.Context(), matchmaking.Join{UserID: user, Mode: mode, Key: "k-" + user, Attributes: attributes(s.t, text)})
+	return s.joinAs(user, mode, "k-"+user, text)
+}
+
+func (s setup) joinAs(user, mode, key, text string) string {
+	s.t.Helper()
+	joined, _, err := s.try(user, mode, key, text)
 	if err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%s in %s: %v", user, mode, err)
 	}
 	return joined.TicketID
 }
@@ -91,43 +88,64 @@ func (s setup) join(user, mode, text string) string {
 func (s setup) match(mode string) matchmaking.Pass {
 	s.t.Helper()
 	pass, err := s.Match(s.t.Context(), mode, matchmaking.MaxPairs)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	return pass
+}
+
+// matchAll makes passes of at most so many pairs until nothing is left to do.
+func (s setup) matchAll(mode string, pairs int) (matches []matchmaking.PassMatch, expired int) {
+	s.t.Helper()
+	for range 2000 {
+		pass, err := s.Match(s.t.Context(), mode, pairs)
+		must(s.t, err)
+		matches, expired = append(matches, pass.Matches...), expired+pass.Expired
+		if !pass.More {
+			return matches, expired
+		}
+	}
+	s.t.Fatalf("%s: passes do not end", mode)
+	return nil, 0
 }
 
 func (s setup) get(user, ticketID string) matchmaking.Ticket {
 	s.t.Helper()
 	ticket, err := s.Get(s.t.Context(), user, ticketID)
 	if err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%s of %s: %v", ticketID, user, err)
 	}
 	return ticket
 }
 
-func (s setup) join2(user, mode, key, text string) string {
+func (s setup) cancel(user, ticketID string) {
 	s.t.Helper()
-	joined, _, err := s.Join(s.t.Context(), matchmaking.Join{UserID: user, Mode: mode, Key: key, Attributes: attributes(s.t, text)})
-	if err != nil {
-		s.t.Fatal(err)
+	if _, cancelled, err := s.Cancel(s.t.Context(), user, ticketID); err != nil || !cancelled {
+		s.t.Fatalf("%s of %s: cancelled %v, %v", ticketID, user, cancelled, err)
 	}
-	return joined.TicketID
 }
 
-// dump is everything in Redis.
-func (s setup) dump() string {
-	s.t.Helper()
-	keys, err := s.client.Keys(s.t.Context(), "*").Result()
+func attributes(t testing.TB, text string) matchmaking.Attributes {
+	t.Helper()
+	a, err := parse(text)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatalf("%s: %v", text, err)
 	}
-	slices.Sort(keys)
-	var all strings.Builder
-	for _, key := range keys {
-		fmt.Fprintf(&all, "%s %q\n", key, s.client.Dump(s.t.Context(), key).Val())
+	return a
+}
+
+// parse reads attributes as they are in a request.
+func parse(text string) (matchmaking.Attributes, error) {
+	raw := map[string]json.RawMessage{}
+	if err := json.Unmarshal([]byte(text), &raw); err != nil {
+		return matchmaking.Attributes{}, err
 	}
-	return all.String()
+	return matchmaking.ParseAttributes(raw)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func eventually(t testing.TB, what string, done func() bool) {

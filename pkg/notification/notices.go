@@ -46,7 +46,7 @@ type match struct {
 		TicketID string `json:"ticket_id"`
 	} `json:"players,omitempty"`
 	Session      json.RawMessage `json:"session"`
-	SessionError string          `json:"session_error"`
+	SessionError string          `json:"session_error,omitempty"`
 }
 
 // matchView is what a player is told of a match: themselves and the others.

@@ -1,0 +1,108 @@
+package matchmaking_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// dies runs a step of a worker that dies in it: by a panic, or as its context ends.
+func (f *telling) dies(ctx context.Context, a *matchmaking.Announcer) {
+	f.t.Helper()
+	died := false
+	func() {
+		defer func() { died = died || recover() != nil }()
+		_, err := a.Step(ctx)
+		died = err != nil
+	}()
+	if !died {
+		f.t.Fatal("it did not die")
+	}
+	f.servers.set(nil)
+	f.carrier.publish = nil
+}
+
+// diesAfterPublishing is for a carrier.
+func (f *telling) diesAfterPublishing(ctx context.Context, messages []event.Message) []error {
+	f.carrier.Publisher.Publish(ctx, messages)
+	panic("it dies")
+}
+
+// A worker may die anywhere between claiming a match and acknowledging it: another one
+// tells it when the lease is over and not before, with the same server.
+func TestWorkerDies(t *testing.T) {
+	f := startTelling(t)
+	for _, c := range []struct {
+		where string
+		plant func(end context.CancelFunc)
+		asked int // how often for a server, by both workers
+		sent  int // how often published
+	}{
+		{"before it has a server", func(end context.CancelFunc) {
+			f.servers.set(func(matchmaking.Match) error { end(); return context.Canceled })
+		}, 2, 1},
+		{"before it wrote the server down", func(end context.CancelFunc) {
+			f.servers.set(func(matchmaking.Match) error { end(); return nil })
+		}, 2, 1},
+		{"before it published", func(context.CancelFunc) {
+			f.carrier.publish = func(context.Context, []event.Message) []error { panic("it dies") }
+		}, 1, 2},
+		{"after it published", func(context.CancelFunc) { f.carrier.publish = f.diesAfterPublishing }, 1, 2},
+	} {
+		g := f.play("casual")
+		ctx, end := context.WithCancel(t.Context())
+		c.plant(end)
+		f.dies(ctx, f.worker("a"))
+		end()
+		had := f.get(g.users[0], g.tickets[0]).Session
+		heir := f.worker("b")
+		if report := f.step(heir); report != (lease.Report{}) {
+			t.Errorf("%s: before the lease is over: %+v", c.where, report)
+		}
+		f.leasesEnd("casual")
+		if report := f.step(heir); report.Done != 1 {
+			t.Errorf("%s: %+v", c.where, report)
+		}
+		session := f.isTold(g)
+		if server(session) == "" || had != nil && server(had) != server(session) || (had != nil) != (c.asked == 1) || server(session) != f.servers.given[g.id].Server {
+			t.Errorf("%s: the server was %+v and is %+v", c.where, had, session)
+		}
+		if f.servers.times(g.id) != c.asked || f.carrier.sent[g.event] != c.sent {
+			t.Errorf("%s: asked for a server %d times, published %d times", c.where, f.servers.times(g.id), f.carrier.sent[g.event])
+		}
+		if len(f.claimed("casual")) != 0 {
+			t.Errorf("%s: claimed %v", c.where, f.claimed("casual"))
+		}
+	}
+}
+
+// A worker that is so slow that its lease ends meets the one that took over: what is
+// told is what the tickets say.
+func TestSlowWorker(t *testing.T) {
+	f := startTelling(t)
+	f.patience = 0
+	g := f.play("casual")
+	asked, answer := make(chan struct{}), make(chan struct{})
+	f.servers.set(func(matchmaking.Match) error { close(asked); <-answer; return nil })
+	done := make(chan error)
+	slow := f.worker("slow")
+	go func() {
+		_, err := slow.Step(t.Context())
+		done <- err
+	}()
+	<-asked
+	f.servers.set(func(matchmaking.Match) error { return matchmaking.ErrNoServer })
+	f.leasesEnd("casual")
+	// The other one has no server, and is about to tell so when the first one gets its.
+	f.carrier.publish = func(ctx context.Context, messages []event.Message) []error {
+		f.carrier.publish = nil
+		close(answer)
+		must(t, <-done)
+		return f.carrier.Publisher.Publish(ctx, messages)
+	}
+	f.step(f.worker("quick"))
+	f.isTold(g)
+}

@@ -1,0 +1,80 @@
+package matchmaking_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// What cannot be read is put aside as it is, once; everything else is told.
+func TestUnreadableMatch(t *testing.T) {
+	f := startTelling(t)
+	before := f.playMany("casual", 2)
+	broken := map[string]string{
+		"m_words": "what is this?", "m_empty": "", "m_time": strings.Repeat("x\n", 6) + "x", "m_lines": strings.Repeat("1\n", 12),
+		"m_field": "e\n1", "m_bytes": "\xff\xfe\x00",
+	}
+	var fields []any
+	for id, raw := range broken {
+		fields = append(fields, id, raw)
+	}
+	// Beside matches that are all right, and one that must wait.
+	games := f.playMany("casual", 2)
+	entry := f.client.XRange(t.Context(), "mm:events:{casual}", games[0].entry, games[0].entry).Val()[0]
+	for id, raw := range entry.Values {
+		fields = append(fields, id, raw)
+	}
+	must(t, f.client.XDel(t.Context(), "mm:events:{casual}", games[0].entry).Err())
+	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "mm:events:{casual}", Values: fields}).Err())
+	after := f.play("casual")
+
+	poor := games[0]
+	f.servers.set(func(m matchmaking.Match) error {
+		if m.ID == poor.id {
+			return matchmaking.ErrNoServer
+		}
+		return nil
+	})
+	a := f.worker("a")
+	if report := f.step(a); report != (lease.Report{Claimed: 11, Done: 4, Retried: 1, Dead: 6}) {
+		t.Errorf("%+v", report)
+	}
+	f.leasesEnd("casual")
+	f.step(a)
+	f.servers.set(nil)
+	for range 3 { // the entry is written anew, without what is aside
+		f.leasesEnd("casual")
+		f.step(a)
+	}
+	for _, g := range append(append(before, games...), after) {
+		f.isTold(g)
+	}
+	dead := map[string]string{}
+	for _, e := range f.client.XRange(t.Context(), "mm:dead:{casual}", "-", "+").Val() {
+		for id, raw := range e.Values {
+			if _, twice := dead[id]; twice {
+				t.Errorf("%s is aside twice", id)
+			}
+			dead[id] = raw.(string)
+		}
+	}
+	for id, raw := range broken {
+		if got, ok := dead[id]; !ok || got != raw {
+			t.Errorf("%s is aside as %q, %v", id, got, ok)
+		}
+	}
+	if len(dead) != len(broken) || len(f.claimed("casual")) != 0 {
+		t.Errorf("aside are %v, claimed %v", dead, f.claimed("casual"))
+	}
+	for _, e := range f.client.XRange(t.Context(), "mm:events:{casual}", "-", "+").Val() {
+		for id := range e.Values {
+			if _, is := broken[id]; is {
+				t.Errorf("%s is in the stream still", id)
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package matchmaking_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+)
+
+// What the broker does not take comes again after two seconds, not after the whole
+// lease.
+func TestBrokerTakesNothing(t *testing.T) {
+	f := startTelling(t)
+	games := f.playMany("rank", 2)
+	f.carrier.publish = func(_ context.Context, messages []event.Message) []error {
+		errs := make([]error, len(messages))
+		for i := range errs {
+			errs[i] = fmt.Errorf("%w: away", outbox.ErrBroker)
+		}
+		return errs
+	}
+	a := f.worker("a")
+	if report := f.step(a); report != (lease.Report{Claimed: 2, Retried: 2}) || f.wakes != 0 {
+		t.Errorf("%+v, %d wakes", report, f.wakes)
+	}
+	pending := f.claimed("rank")
+	if len(pending) != 1 || pending[0].Idle < 13*time.Second || pending[0].Idle > 15*time.Second {
+		t.Fatalf("%+v", pending)
+	}
+	f.carrier.publish = nil
+	f.leasesEnd("rank")
+	if report := f.step(a); report != (lease.Report{Claimed: 2, Done: 2}) {
+		t.Errorf("%+v", report)
+	}
+	for _, g := range games {
+		f.isTold(g)
+	}
+}
+
+// While the broker is away nothing is claimed and nobody is asked for a server.
+func TestBrokerAway(t *testing.T) {
+	f := startTelling(t)
+	a := f.worker("a")
+	f.step(a)
+	g := f.play("casual")
+	must(t, f.nats.Stop())
+	eventually(t, "the client notices", func() bool { return f.carrier.Ready(t.Context()) != nil })
+	for range 3 {
+		var away *fault.Error
+		if report, err := a.Step(t.Context()); !errors.As(err, &away) || away.Kind != fault.Unavailable || report != (lease.Report{}) {
+			t.Errorf("%+v %v", report, err)
+		}
+	}
+	if len(f.claimed("casual")) != 0 || f.servers.times(g.id) != 0 {
+		t.Errorf("claimed %v, asked %d times", f.claimed("casual"), f.servers.times(g.id))
+	}
+	f.startNATS()
+	eventually(t, "it is told", func() bool {
+		report, _ := a.Step(t.Context()) // it connects in its own time
+		return report.Done == 1
+	})
+	f.isTold(g)
+}
+
+// While no server is free a match waits, and the others of its entry do not: they are
+// told, once. When patience is over it is told without one, for good.
+func TestNoServer(t *testing.T) {
+	f := startTelling(t)
+	games := f.playMany("casual", 3)
+	poor := games[1]
+	none := func(m matchmaking.Match) error {
+		if m.ID == poor.id {
+			return fmt.Errorf("fleet: %w", matchmaking.ErrNoServer)
+		}
+		return nil
+	}
+	f.servers.set(none)
+	a := f.worker("a")
+	for i, want := range []lease.Report{{Claimed: 3, Done: 2, Retried: 1}, {Claimed: 1, Retried: 1}, {Claimed: 1, Retried: 1}} {
+		if report := f.step(a); report != want {
+			t.Errorf("step %d: %+v", i, report)
+		}
+		f.isTold(games[0])
+		f.isTold(games[2])
+		if got := f.get(poor.users[0], poor.tickets[0]); got.Session != nil || got.SessionError != "" || len(f.messages(poor.id)) != 0 {
+			t.Errorf("%+v, told %v", got.Made, f.messages(poor.id))
+		}
+		f.leasesEnd("casual")
+	}
+	f.servers.set(nil) // one is free
+	if report := f.step(a); report != (lease.Report{Claimed: 1, Done: 1}) {
+		t.Errorf("%+v", report)
+	}
+	if f.isTold(poor) == nil {
+		t.Error("it has no server")
+	}
+	for _, g := range games {
+		if f.carrier.sent[g.event] != 1 {
+			t.Errorf("%s was published %d times", g.id, f.carrier.sent[g.event])
+		}
+	}
+
+	f.patience = 0
+	poor = f.play("casual")
+	f.servers.set(none)
+	f.carrier.publish = f.diesAfterPublishing
+	f.dies(t.Context(), f.worker("b"))
+	for range 2 {
+		if f.isTold(poor) != nil || f.get(poor.users[1], poor.tickets[1]).SessionError != "no_server" {
+			t.Errorf("%+v", f.get(poor.users[1], poor.tickets[1]).Made)
+		}
+		f.leasesEnd("casual")
+		f.step(f.worker("c")) // now one would be free
+	}
+	if n := f.servers.times(poor.id); n != 1 {
+		t.Errorf("asked for a server %d times", n)
+	}
+}

@@ -1,0 +1,34 @@
+package matchmaking_test
+
+import (
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// clock stands in for Redis' own, for all stores of a test that have it: minutes pass
+// at once. What Redis itself ends, by TTL, it ends in real time.
+type clock struct{ s setup }
+
+func (s setup) clock() clock {
+	s.t.Helper()
+	matchmaking.Plant(s.Store, func(source string) string {
+		return strings.Replace(source, "local now = time[1] * 1000 + math.floor(time[2] / 1000)", "local now = tonumber(redis.call('GET', 'now'))", 1)
+	})
+	must(s.t, s.client.SetNX(s.t.Context(), "now", time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC).UnixMilli(), 0).Err())
+	return clock{s}
+}
+
+// pass lets time go by.
+func (c clock) pass(d time.Duration) {
+	c.s.t.Helper()
+	must(c.s.t, c.s.client.IncrBy(c.s.t.Context(), "now", d.Milliseconds()).Err())
+}
+
+func (c clock) now() time.Time {
+	c.s.t.Helper()
+	ms, err := c.s.client.Get(c.s.t.Context(), "now").Int64()
+	must(c.s.t, err)
+	return time.UnixMilli(ms).UTC()
+}

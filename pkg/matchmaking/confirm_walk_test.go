@@ -1,0 +1,103 @@
+package matchmaking_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// An entry is asked for after ten seconds, and told again when it is older than that may
+// take and the consumer has caught up, not before.
+func TestConfirmerWaits(t *testing.T) {
+	f := startTelling(t)
+	g := f.play("casual")
+	value := f.entries("casual")[0].Values[g.id]
+	now := f.client.Time(t.Context()).Val()
+	must(t, f.client.Del(t.Context(), "mm:events:{casual}").Err())
+	for _, age := range []time.Duration{70 * time.Second, 30 * time.Second, 5 * time.Second} {
+		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: "mm:events:{casual}", ID: fmt.Sprint(now.Add(-age).UnixMilli(), "-0"), Values: []any{g.id, value},
+		}).Err())
+	}
+	before := f.entries("casual")
+	a := &arrivals{behind: true}
+	confirm := f.confirmer(a, time.Minute)
+	if report := confirm(); report != (lease.Report{Claimed: 2}) || a.asked != 2 || !slices.EqualFunc(f.entries("casual"), before, same) {
+		t.Errorf("%+v, asked for %d; %v", report, a.asked, f.entries("casual"))
+	}
+	a.behind = false
+	if report := confirm(); report != (lease.Report{Claimed: 2, Retried: 1}) {
+		t.Errorf("%+v", report)
+	}
+	left := f.entries("casual")
+	if len(left) != 3 || !same(left[0], before[1]) || !same(left[1], before[2]) || strings.Count(left[2].Values[g.id].(string), "\n") != 7 {
+		t.Errorf("%v became %v", before, left)
+	}
+	a.err = errors.New("notification is away")
+	c := matchmaking.NewConfirmer(f.Store, a, 0, slog.New(slog.DiscardHandler))
+	if report, err := c.Step(t.Context()); !errors.Is(err, a.err) || report.Done+report.Retried != 0 || !slices.EqualFunc(f.entries("casual"), left, same) {
+		t.Errorf("%+v %v; %v became %v", report, err, left, f.entries("casual"))
+	}
+}
+
+func same(a, b redis.XMessage) bool {
+	return a.ID == b.ID && fmt.Sprint(a.Values) == fmt.Sprint(b.Values)
+}
+
+// A confirmer walks all entries, also past those that stay, and begins again; two of them
+// have nothing told twice.
+func TestConfirmersWalk(t *testing.T) {
+	f := startTelling(t)
+	a := &arrivals{has: map[string]bool{}, behind: true}
+	var games []game
+	for i := range 45 {
+		g := f.play("casual")
+		games = append(games, g)
+		a.has[g.event] = i >= 25
+	}
+	f.step(f.worker("a"))
+	one := f.confirmer(a, 0)
+	for i, want := range []lease.Report{{Claimed: 20, More: true}, {Claimed: 20, Done: 15, More: true}, {Claimed: 5, Done: 5}, {Claimed: 20, More: true}} {
+		if report := one(); report != want {
+			t.Errorf("step %d: %+v", i, report)
+		}
+	}
+	if n := len(f.entries("casual")); n != 25 {
+		t.Errorf("%d are left", n)
+	}
+	a.behind = false
+	// Both see the same entries and settle them at once.
+	var both sync.WaitGroup
+	for _, confirm := range []*matchmaking.Confirmer{
+		matchmaking.NewConfirmer(f.Store, &arrivals{has: a.has}, 0, slog.New(slog.DiscardHandler)),
+		matchmaking.NewConfirmer(f.Store, &arrivals{has: a.has}, 0, slog.New(slog.DiscardHandler)),
+	} {
+		both.Go(func() {
+			if _, err := confirm.Step(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	counts := map[string]int{}
+	for _, e := range f.entries("casual") {
+		for id := range e.Values {
+			counts[id]++
+		}
+	}
+	for i, g := range games {
+		if want := map[bool]int{true: 1, false: 0}[i < 25]; counts[g.id] != want {
+			t.Errorf("match %d is there %d times, want %d", i, counts[g.id], want)
+		}
+	}
+}

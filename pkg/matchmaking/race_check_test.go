@@ -1,0 +1,120 @@
+package matchmaking_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// disagreements are what is wrong with what clients and matchers were answered, what
+// tickets say in the end, and what is told. Nil passes are not known.
+func disagreements(s setup, records []*record, passes map[string]bool) []string {
+	var wrong []string
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	tickets := map[string]matchmaking.Ticket{}
+	users := map[string]string{}
+	byMatch, byWaiter := map[string][]string{}, map[string][]stay{}
+	for _, r := range records {
+		ticket, err := s.Get(s.t.Context(), r.user, r.joined.TicketID)
+		if err != nil {
+			say("%s: %v", r.joined.TicketID, err)
+			continue
+		}
+		if _, twice := tickets[ticket.ID]; twice {
+			say("%s was given out twice", ticket.ID)
+		}
+		tickets[ticket.ID], users[ticket.ID], r.ended = ticket, r.user, ticket.Status
+		if (r.cancels > 0) != (ticket.Status == matchmaking.Cancelled) || r.cancels > 1 {
+			say("%s was cancelled %d times and is %s", ticket.ID, r.cancels, ticket.Status)
+		}
+		if ticket.Made != nil {
+			byMatch[ticket.MatchID] = append(byMatch[ticket.MatchID], ticket.ID)
+		}
+		waiter := r.user + " in " + r.mode
+		byWaiter[waiter] = append(byWaiter[waiter], stayOf(ticket, r.cancelled))
+	}
+	for match, ids := range byMatch {
+		if len(ids) != 2 {
+			say("%s has %d tickets", match, len(ids))
+			continue
+		}
+		a, b := tickets[ids[0]], tickets[ids[1]]
+		one, two := users[a.ID], users[b.ID]
+		if !slices.Equal(a.PeerUserIDs, []string{two}) || !slices.Equal(b.PeerUserIDs, []string{one}) || one == two || a.Mode != b.Mode || !a.MatchedAt.Equal(b.MatchedAt) {
+			say("%s: %s has %+v and %s has %+v", match, one, a.Made, two, b.Made)
+		}
+	}
+	told := toldMatches(s, say)
+	for match, ids := range told {
+		in := byMatch[match]
+		slices.Sort(in)
+		if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(sorted, in) {
+			say("%s is told of %v, and is of %v", match, sorted, in)
+		}
+		if passes != nil && !passes[match] {
+			say("%s is told, and no pass made it", match)
+		}
+	}
+	for match := range byMatch {
+		if told[match] == nil {
+			say("%s is not told", match)
+		}
+	}
+	for match := range passes {
+		if told[match] == nil {
+			say("%s was made, and is not told", match)
+		}
+	}
+	for waiter, stays := range byWaiter {
+		for i, a := range stays {
+			for _, b := range stays[:i] {
+				if a.from.Before(b.until) && b.from.Before(a.until) {
+					say("%s waits with %s and %s at once", waiter, a.ticket, b.ticket)
+				}
+			}
+		}
+	}
+	return wrong
+}
+
+// toldMatches are the tickets by match, as the streams have them.
+func toldMatches(s setup, say func(format string, args ...any)) map[string][]string {
+	s.t.Helper()
+	told := map[string][]string{}
+	for _, mode := range s.Modes() {
+		entries, err := s.client.XRange(s.t.Context(), "mm:events:{"+mode+"}", "-", "+").Result()
+		must(s.t, err)
+		for _, entry := range entries {
+			for match, value := range entry.Values {
+				lines := strings.Split(value.(string), "\n")
+				if told[match] != nil || len(lines) != 7 || strings.ReplaceAll(lines[0], "-", "") == "" {
+					say("%s is told in %d lines, or twice", match, len(lines))
+					continue
+				}
+				told[match] = []string{lines[3], lines[5]}
+			}
+		}
+	}
+	return told
+}
+
+// stay is when a ticket waited, until before the given moment.
+type stay struct {
+	ticket      string
+	from, until time.Time
+}
+
+// stayOf is exact where Redis says when it ended; when it was cancelled, a client
+// knows only when it was not yet.
+func stayOf(ticket matchmaking.Ticket, cancelled time.Time) stay {
+	switch {
+	case ticket.Made != nil:
+		return stay{ticket.ID, ticket.CreatedAt, ticket.MatchedAt}
+	case ticket.Status == matchmaking.Cancelled:
+		return stay{ticket.ID, ticket.CreatedAt, cancelled.Truncate(time.Millisecond)}
+	}
+	return stay{ticket.ID, ticket.CreatedAt, ticket.ExpiresAt}
+}

@@ -1,0 +1,81 @@
+package matchmaking_test
+
+import (
+	"context"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+// Every reason why a ticket is not matched yet, where it is true.
+func TestReasons(t *testing.T) {
+	s := start(t)
+	c := s.clock()
+	want := func(user, id, code, detail string) {
+		t.Helper()
+		if got := s.get(user, id).Reason; got.Code != code || !regexp.MustCompile(detail).MatchString(got.Detail) {
+			t.Errorf("%s: %+v, want %s: %s", user, got, code, detail)
+		}
+	}
+	a := s.join("u_a", "casual", `{}`)
+	want("u_a", a, "alone", "^Nobody else waits")
+	s.join("u_b", "casual", `{}`)
+	want("u_a", a, "matcher_late", "late") // no pass ever came
+	s.match("casual")
+	s.joinAs("u_a", "casual", "k", `{}`)
+	casual := s.joinAs("u_b", "casual", "k", `{}`)
+	want("u_b", casual, "next_pass", "next pass")
+	c.pass(5 * time.Second)
+	want("u_b", casual, "next_pass", "next pass")
+	c.pass(time.Millisecond)
+	want("u_b", casual, "matcher_late", "late")
+
+	a = s.join("u_a", "rank", `{"skill":1000,"region":"eu"}`)
+	want("u_a", a, "alone", "queue")
+	b := s.join("u_b", "rank", `{"skill":1000,"region":"us"}`)
+	s.match("rank")
+	want("u_a", a, "nobody_agrees", "same region")
+	want("u_b", b, "nobody_agrees", "same region")
+	far := s.join("u_far", "rank", `{"skill":1500,"region":"eu"}`)
+	s.match("rank")
+	at := c.now().Add(5 * time.Second).Format(time.TimeOnly)
+	want("u_far", far, "skill_window", "within 100 of .*; at "+at+" UTC you look as far as 200.$")
+	c.pass(5 * time.Second)
+	s.match("rank")
+	c.pass(5 * time.Second)
+	s.match("rank")
+	want("u_far", far, "skill_window", "within 400 of your skill, or finds you within theirs.$") // the widest
+	near := s.join("u_near", "rank", `{"skill":1400,"region":"eu"}`)
+	want("u_near", near, "next_pass", "")
+	want("u_far", far, "next_pass", "")
+	want("u_b", b, "nobody_agrees", "")
+	s.join("u_any", "rank", `{"skill":5000}`) // leaves the region out: agrees with everybody
+	want("u_b", b, "skill_window", "")
+
+	a = s.join("u_a", "regional", `{"region":"eu","language":"de"}`)
+	s.join("u_b", "regional", `{"region":"eu","language":"fr"}`)
+	want("u_a", a, "nobody_agrees", "same region and language.$")
+
+	s.client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			for i, argument := range cmd.Args() {
+				if argument == matchmaking.MaxUntold {
+					cmd.Args()[i] = 1 // as if so few were the limit
+				}
+			}
+			return next(ctx, cmd)
+		}
+	}))
+	want("u_b", casual, "paused", "paused")
+	if pass := s.match("casual"); len(pass.Matches) != 0 || pass.Depth != 2 {
+		t.Errorf("paused: %+v", pass)
+	}
+	must(t, s.client.Del(t.Context(), "mm:events:{casual}").Err()) // all told
+	if pass := s.match("casual"); len(pass.Matches) != 1 {
+		t.Errorf("no longer paused: %+v", pass)
+	}
+}

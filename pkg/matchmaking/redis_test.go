@@ -1,0 +1,100 @@
+package matchmaking_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+)
+
+func ticketKey(ticketID string) string {
+	mode, _, _ := strings.Cut(ticketID, "_")
+	return "mm:ticket:{" + mode + "}:" + ticketID
+}
+
+// dump is everything in Redis, by key.
+func (s setup) dump() map[string]string {
+	s.t.Helper()
+	keys, err := s.client.Keys(s.t.Context(), "*").Result()
+	must(s.t, err)
+	all := map[string]string{}
+	for _, key := range keys {
+		// DUMP is no help: it compresses the same value in more than one way.
+		switch s.client.Type(s.t.Context(), key).Val() {
+		case "string":
+			all[key] = s.client.Get(s.t.Context(), key).Val()
+		case "hash":
+			all[key] = fmt.Sprint(s.client.HGetAll(s.t.Context(), key).Val())
+		case "zset":
+			all[key] = fmt.Sprint(s.client.ZRangeWithScores(s.t.Context(), key, 0, -1).Val())
+		case "list":
+			all[key] = fmt.Sprint(s.client.LRange(s.t.Context(), key, 0, -1).Val())
+		case "stream":
+			all[key] = fmt.Sprint(s.client.XRange(s.t.Context(), key, "-", "+").Val())
+		}
+	}
+	return all
+}
+
+// changes are the keys whose values are others now than before.
+func (s setup) changes(before map[string]string) []string {
+	s.t.Helper()
+	var changed []string
+	after := s.dump()
+	for key, value := range after {
+		if before[key] != value {
+			changed = append(changed, key)
+		}
+	}
+	for key := range before {
+		if _, ok := after[key]; !ok {
+			changed = append(changed, key)
+		}
+	}
+	slices.Sort(changed)
+	return changed
+}
+
+// noLeftovers fails the test unless nobody but those who wait is in the queues, and
+// in the keys of the given kinds, which are due and pool.
+func (s setup) noLeftovers(kinds ...string) {
+	s.t.Helper()
+	for _, mode := range s.Modes() {
+		waiting := map[string]bool{}
+		ids, err := s.client.ZRange(s.t.Context(), "mm:queue:{"+mode+"}", 0, -1).Result()
+		must(s.t, err)
+		for _, id := range ids {
+			waiting[id] = true
+			if status := s.client.HGet(s.t.Context(), ticketKey(id), "status").Val(); status != matchmaking.Queued {
+				s.t.Errorf("%s is in the queue, and %q", id, status)
+			}
+		}
+		for _, kind := range kinds {
+			keys, err := s.client.Keys(s.t.Context(), "mm:"+kind+":{"+mode+"}*").Result()
+			must(s.t, err)
+			for _, key := range keys {
+				members, err := s.client.ZRange(s.t.Context(), key, 0, -1).Result()
+				must(s.t, err)
+				for _, id := range members {
+					if !waiting[id] {
+						s.t.Errorf("%s is left in %s", id, key)
+					}
+				}
+			}
+		}
+	}
+}
+
+// hook stands between a client and Redis.
+type hook func(next redis.ProcessHook) redis.ProcessHook
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }
+
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

@@ -1,0 +1,162 @@
+package matchmaking_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	matchmakingv1 "github.com/miniserversystem/miniserver/proto/miniserver/matchmaking/v1"
+)
+
+// game is a match that was made, as its players know it.
+type game struct {
+	id, event, mode string
+	users, tickets  [2]string
+	entry           string // of the stream
+}
+
+var gameNumber struct {
+	sync.Mutex
+	n int
+}
+
+// play makes a match of two players, in an entry of its own.
+func (f *telling) play(mode string) game {
+	f.t.Helper()
+	return f.playMany(mode, 1)[0]
+}
+
+// playMany makes matches, in one entry.
+func (f *telling) playMany(mode string, n int) []game {
+	f.t.Helper()
+	games := make([]game, n)
+	for i := range games {
+		gameNumber.Lock()
+		gameNumber.n++
+		number := gameNumber.n
+		gameNumber.Unlock()
+		g := &games[i]
+		g.mode = mode
+		for j := range g.users {
+			g.users[j] = fmt.Sprintf("u_%d_%d", number, j)
+			g.tickets[j] = f.join(g.users[j], mode, `{"skill":1}`)
+		}
+	}
+	pass := f.match(mode)
+	if len(pass.Matches) != n {
+		f.t.Fatalf("%+v", pass)
+	}
+	entries := f.client.XRevRangeN(f.t.Context(), "mm:events:{"+mode+"}", "+", "-", 1).Val()
+	for i := range games {
+		g := &games[i]
+		g.id, g.entry = f.get(g.users[0], g.tickets[0]).MatchID, entries[0].ID
+		if other := f.get(g.users[1], g.tickets[1]).MatchID; other != g.id || g.id == "" {
+			f.t.Fatalf("%+v are in %s and %s", g.users, g.id, other)
+		}
+		value, _ := entries[0].Values[g.id].(string)
+		g.event, _, _ = strings.Cut(value, "\n")
+	}
+	return games
+}
+
+// message is a message of the stream.
+type message struct {
+	dedup, id, key string
+	made           *matchmakingv1.MatchMade
+}
+
+// messages are those of a match, or all.
+func (f *telling) messages(match string) []message {
+	f.t.Helper()
+	s, err := f.js.Stream(f.t.Context(), stream)
+	must(f.t, err)
+	info, err := s.Info(f.t.Context())
+	must(f.t, err)
+	var found []message
+	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
+		m, err := s.GetMsg(f.t.Context(), seq)
+		must(f.t, err)
+		made := &matchmakingv1.MatchMade{}
+		must(f.t, proto.Unmarshal(m.Data, made))
+		if match == "" || made.GetMatchId() == match {
+			found = append(found, message{m.Header.Get(natsjs.MsgIDHeader), m.Header.Get("ce-id"), m.Header.Get("ce-subject"), made})
+		}
+	}
+	return found
+}
+
+// isTold fails the test unless the match was told once, with the session that both
+// tickets have.
+func (f *telling) isTold(g game) *matchmaking.Session {
+	f.t.Helper()
+	messages := f.messages(g.id)
+	if len(messages) != 1 {
+		f.t.Fatalf("%s is in the stream %d times", g.id, len(messages))
+	}
+	m, one, two := messages[0], f.get(g.users[0], g.tickets[0]), f.get(g.users[1], g.tickets[1])
+	var players []string
+	for _, p := range m.made.GetPlayers() {
+		players = append(players, p.GetUserId(), p.GetTicketId())
+	}
+	if m.id != g.event || m.key != g.id || m.made.GetEventId() != g.event || m.made.GetEventType() != "MatchMade" || m.made.GetMode() != g.mode ||
+		m.made.GetOccurredAt() != textOf(f.t, one.MatchedAt) || !slices.Equal(players, []string{g.users[0], g.tickets[0], g.users[1], g.tickets[1]}) {
+		f.t.Errorf("%+v is told as %+v", g, m)
+	}
+	a, _ := json.Marshal(one.Session)
+	b, _ := json.Marshal(two.Session)
+	if string(a) != string(b) || one.SessionError != two.SessionError || m.made.GetSessionError() != one.SessionError ||
+		m.made.GetSession().GetServer() != server(one.Session) || (one.Session == nil) != (m.made.GetSession() == nil) {
+		f.t.Errorf("%s: tickets have %s %q and %s %q, and %+v %q is told", g.id, a, one.SessionError, b, two.SessionError, m.made.GetSession(), m.made.GetSessionError())
+	}
+	return one.Session
+}
+
+// textOf is a time as a ticket has it in JSON.
+func textOf(t testing.TB, at time.Time) string {
+	t.Helper()
+	text, err := json.Marshal(at)
+	must(t, err)
+	return strings.Trim(string(text), `"`)
+}
+
+func server(s *matchmaking.Session) string {
+	if s == nil {
+		return ""
+	}
+	return s.Server
+}
+
+// claimed are the entries of a mode that workers have, and have not acknowledged.
+func (f *telling) claimed(mode string) []redis.XPendingExt {
+	f.t.Helper()
+	list, err := f.client.XPendingExt(f.t.Context(), &redis.XPendingExtArgs{Stream: "mm:events:{" + mode + "}", Group: "announce", Start: "-", End: "+", Count: 1000}).Result()
+	if err != nil && !strings.HasPrefix(err.Error(), "NOGROUP") && !errors.Is(err, redis.Nil) {
+		f.t.Fatal(err)
+	}
+	return list
+}
+
+// leasesEnd makes what workers have claimed look as if that were a minute ago.
+func (f *telling) leasesEnd(mode string) {
+	f.t.Helper()
+	for _, p := range f.claimed(mode) {
+		must(f.t, f.client.Do(f.t.Context(), "XCLAIM", "mm:events:{"+mode+"}", "announce", p.Consumer, 0, p.ID, "IDLE", 60_000, "JUSTID").Err())
+	}
+}
+
+func (f *telling) entries(mode string) []redis.XMessage {
+	f.t.Helper()
+	list, err := f.client.XRange(f.t.Context(), "mm:events:{"+mode+"}", "-", "+").Result()
+	must(f.t, err)
+	return list
+}

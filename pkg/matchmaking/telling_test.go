@@ -1,0 +1,138 @@
+package matchmaking_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+const stream = "MATCHMAKING_EVENTS"
+
+// telling is a store with all that carries its matches on.
+type telling struct {
+	setup
+	nats     *devserver.NATS
+	dir      string // of NATS
+	js       natsjs.JetStream
+	servers  *servers
+	carrier  *carrier
+	patience time.Duration
+	wakes    int
+}
+
+func startTelling(t *testing.T) *telling {
+	t.Helper()
+	t.Parallel()
+	return tellingOn(startOn(t, clientOf(t, testkit.Redis(t).URL())))
+}
+
+func tellingOn(s setup) *telling {
+	s.t.Helper()
+	f := &telling{setup: s, dir: s.t.TempDir(), patience: time.Hour, servers: &servers{given: map[string]matchmaking.Session{}, asked: map[string]int{}}}
+	f.startNATS()
+	client := jetstream.New(f.nats.URL(), "test", jetstream.Limits{MaxBytes: 64 << 20, MaxAge: time.Hour, Replicas: 1})
+	s.t.Cleanup(client.Close)
+	f.carrier = &carrier{Publisher: jetstream.NewPublisher(client), sent: map[string]int{}}
+	must(s.t, client.Ready(s.t.Context()))
+	conn, err := nats.Connect(f.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.IgnoreAuthErrorAbort())
+	must(s.t, err)
+	s.t.Cleanup(conn.Close)
+	f.js, err = natsjs.New(conn)
+	must(s.t, err)
+	return f
+}
+
+func (f *telling) startNATS() {
+	f.t.Helper()
+	n, err := devserver.StartNATS(f.t.Context(), devserver.NATSOptions{Dir: f.dir})
+	must(f.t, err)
+	f.t.Cleanup(func() { _ = n.Stop() })
+	f.nats = n
+}
+
+// servers is an allocator: each match has one server, whoever asks and how often.
+type servers struct {
+	mutex sync.Mutex
+	given map[string]matchmaking.Session
+	asked map[string]int
+	first func(matchmaking.Match) error // is called first, when not nil; its error refuses
+}
+
+func (a *servers) Allocate(_ context.Context, m matchmaking.Match) (matchmaking.Session, error) {
+	a.mutex.Lock()
+	a.asked[m.ID]++
+	first := a.first
+	a.mutex.Unlock()
+	if first != nil {
+		if err := first(m); err != nil {
+			return matchmaking.Session{}, err
+		}
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	session, ok := a.given[m.ID]
+	if !ok {
+		session = matchmaking.Session{Server: fmt.Sprint("arena-", len(a.given)), Address: "203.0.113.7", Ports: []matchmaking.Port{{Name: "game", Port: int32(7000 + len(a.given))}}}
+		a.given[m.ID] = session
+	}
+	return session, nil
+}
+
+// set changes what comes first from now on.
+func (a *servers) set(first func(matchmaking.Match) error) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.first = first
+}
+
+func (a *servers) times(match string) int {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return a.asked[match]
+}
+
+// carrier is a publisher on which a test can put its hand.
+type carrier struct {
+	outbox.Publisher
+	publish func(context.Context, []event.Message) []error // nil for the real one
+	mutex   sync.Mutex
+	sent    map[string]int // by event id
+}
+
+func (c *carrier) Publish(ctx context.Context, messages []event.Message) []error {
+	c.mutex.Lock()
+	for _, m := range messages {
+		c.sent[m.ID]++
+	}
+	c.mutex.Unlock()
+	if c.publish != nil {
+		return c.publish(ctx, messages)
+	}
+	return c.Publisher.Publish(ctx, messages)
+}
+
+// worker is one that has told nothing yet.
+func (f *telling) worker(name string) *matchmaking.Announcer {
+	return matchmaking.NewAnnouncer(f.Store, f.servers, f.carrier, name, f.patience, func() { f.wakes++ }, slog.New(slog.DiscardHandler))
+}
+
+func (f *telling) step(a *matchmaking.Announcer) lease.Report {
+	f.t.Helper()
+	report, err := a.Step(f.t.Context())
+	must(f.t, err)
+	return report
+}
