@@ -48,6 +48,13 @@ func (c *client) grant(user, key string) error {
 	return c.send(c.out)
 }
 
+// post sends a body with more header lines, each with its end, and returns the body of
+// the answer, which must have this status. No body is sent when it is empty.
+func (c *client) post(path, headers, body string, status int) ([]byte, error) {
+	c.out = fmt.Appendf(c.out[:0], "POST %s HTTP/1.1\r\nHost: bench\r\n%sContent-Length: %d\r\n\r\n%s", path, headers, len(body), body)
+	return c.answered(c.out, strconv.Itoa(status))
+}
+
 func (c *client) send(request []byte) error {
 	_, err := c.fetch(request)
 	return err
@@ -55,7 +62,9 @@ func (c *client) send(request []byte) error {
 
 // fetch sends one request and returns the body of its answer, which is good until
 // the next one. It fails unless that is a 200.
-func (c *client) fetch(request []byte) ([]byte, error) {
+func (c *client) fetch(request []byte) ([]byte, error) { return c.answered(request, "200") }
+
+func (c *client) answered(request []byte, want string) ([]byte, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return nil, err
 	}
@@ -73,7 +82,7 @@ func (c *client) fetch(request []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if status != "200" {
+	if status != want {
 		return nil, fmt.Errorf("status %s: %.500s", status, body)
 	}
 	_, err = c.in.Discard(length) // Peek's bytes stay until the next read

@@ -42,6 +42,7 @@ var experiments = []struct {
 	{"streams", (*bench).streams},
 	{"footprint", (*bench).footprint},
 	{"matchmaking", (*bench).matchmaking},
+	{"transfer", (*bench).transfer},
 }
 
 func main() {
