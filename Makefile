@@ -30,6 +30,22 @@ test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the firs
 test-browser: ## Use the start page in headless Chromium
 	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) -run Browser ./functions
 
+.PHONY: test-manifests
+test-manifests: ## Check the manifests as a cluster would, without one
+	cd infra/knative/check && go test -timeout 5m $(GO_TEST_FLAGS) ./...
+
+.PHONY: kind-up
+kind-up: ## Make a kind cluster with Knative (needs Docker)
+	@infra/knative/up.sh
+
+.PHONY: kind-deploy
+kind-deploy: ## Build and deploy everything into the kind cluster
+	@infra/knative/deploy.sh
+
+.PHONY: kind-down
+kind-down: ## Remove the kind cluster
+	@infra/knative/down.sh
+
 .PHONY: lint
 lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated files are current
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
@@ -39,6 +55,7 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff
+	cd infra/knative/check && go vet ./... && go mod tidy -diff
 	@echo "lint: ok"
 
 .PHONY: generate

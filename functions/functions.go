@@ -54,12 +54,14 @@ var All = []fn.Function{
 		Name: "grant", Summary: "gives a user something",
 		New: grant.New, Routes: []fn.Route{grant.Route}, Events: []string{grant.Event},
 		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
+		Wakes:   []string{"relay"},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "revoke", Summary: "takes something away",
 		New: revoke.New, Routes: []fn.Route{revoke.Route}, Events: []string{revoke.Event},
 		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
+		Wakes:   []string{"relay"},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
@@ -72,22 +74,26 @@ var All = []fn.Function{
 		Name: "relay", Summary: "carries committed events from the outboxes to their broker",
 		New: relay.New, Schedule: time.Second,
 		Domains: []string{"entitlement", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
+		Wakes:   []string{"settle", "notify"},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "ticket", Summary: "joins a matchmaking queue, shows how it goes, leaves it",
 		New: ticket.New, Routes: []fn.Route{ticket.Join, ticket.List, ticket.Get, ticket.Cancel},
 		Stores:  []fn.Store{fn.Redis},
+		Wakes:   []string{"match"},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "match", Summary: "pairs the players who wait",
 		New: match.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis},
+		Wakes:   []string{"announce"},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 2,
 	},
 	{
 		Name: "announce", Summary: "finds a game server for each match and carries its event to JetStream",
 		New: announce.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis, fn.NATS},
+		Wakes:   []string{"notify"},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -98,6 +104,7 @@ var All = []fn.Function{
 			transfer.Accounts, transfer.Open, transfer.Account, transfer.Transfers, transfer.Ledger, transfer.Reconciliation,
 		},
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
+		Wakes:   []string{"relay", "ledger"},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
@@ -116,24 +123,28 @@ var All = []fn.Function{
 		Name: "settle", Summary: "deals with completed transfers, each once, and has their owners told",
 		New: settle.New, Schedule: time.Second,
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
+		Wakes:   []string{"relay"},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "notify", Summary: "makes notifications of events, once per event and recipient",
 		New: notify.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
+		Wakes:   []string{"deliver"},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "deliver", Summary: "sends notifications to the client",
 		New: deliver.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres},
-		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
+		Optional: []fn.Store{fn.NATS}, // nudges to live streams
+		Timeout:  30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
 		New: reconcile.New, Schedule: time.Minute,
 		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS, fn.RabbitMQ},
+		Wakes:   []string{"settle", "notify", "announce"},
 		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{

@@ -1,5 +1,5 @@
 // Command generate writes the files that are derived from the code: the OpenAPI
-// document, the table of settings and the table of functions. With -check it
+// document, the table of settings, the table of functions and the manifests. With -check it
 // writes nothing and fails when one of them is not current.
 package main
 
@@ -34,6 +34,12 @@ var generated = []struct {
 	}},
 	{"docs/configuration.md", func() ([]byte, error) { return settings.Markdown(), nil }},
 	{"docs/functions.md", func() ([]byte, error) { return functions.Markdown(), nil }},
+	{"infra/knative/base/services.yaml", knativeServices},
+	{"infra/knative/base/sources.yaml", knativeSources},
+	{"infra/knative/base/networkpolicies.yaml", knativePolicies},
+	{"infra/knative/overlays/production/functions.yaml", knativeProduction},
+	{"infra/knative/overlays/kind/realm.json", keycloakRealm},
+	{"infra/openfaas/stack.yaml", openfaasStack},
 }
 
 func run(check bool) error {

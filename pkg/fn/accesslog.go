@@ -9,7 +9,7 @@ import (
 // logged writes one line a request: what the SLIs of docs/slo.md are counted by.
 // Probes are left out.
 func logged(log *slog.Logger, w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter)) {
-	if r.URL.Path == LivenessPath || r.URL.Path == ReadinessPath || !log.Enabled(r.Context(), slog.LevelInfo) {
+	if isProbe(r.URL.Path) || !log.Enabled(r.Context(), slog.LevelInfo) {
 		serve(w)
 		return
 	}

@@ -38,7 +38,13 @@ type Function struct {
 	Events []string
 	// Schedule is how often the function is ticked; 0 for one that has no ticks.
 	Schedule time.Duration
-	Stores   []Store
+	// Wakes are the functions that it nudges after a commit. It can wake no others,
+	// and network policies let it reach no others.
+	Wakes  []string
+	Stores []Store
+	// Optional are stores that it uses where they are there and does without where
+	// they are not; readiness does not ask for them.
+	Optional []Store
 	// Domains are the database schemas that the function works on.
 	Domains []string
 	// Timeout bounds one request, Concurrency the requests of one instance at once.

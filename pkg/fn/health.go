@@ -15,7 +15,19 @@ import (
 const (
 	LivenessPath  = "/health/liveness"
 	ReadinessPath = "/health/readiness"
+	// Where OpenFaaS asks, whose probes have these paths by convention.
+	OpenFaaSLivenessPath  = "/_/health"
+	OpenFaaSReadinessPath = "/_/ready"
 )
+
+// isProbe reports whether a path is one of them.
+func isProbe(path string) bool {
+	switch path {
+	case LivenessPath, ReadinessPath, OpenFaaSLivenessPath, OpenFaaSReadinessPath:
+		return true
+	}
+	return false
+}
 
 // readyTimeout bounds how long a readiness probe waits for a store.
 const readyTimeout = 2 * time.Second
@@ -25,8 +37,8 @@ func (e *Env) registerHealth() {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte("{\"status\":\"ok\"}\n"))
 	}
-	e.Mux.HandleFunc("GET "+LivenessPath, func(w http.ResponseWriter, _ *http.Request) { ok(w) })
-	e.Mux.HandleFunc("GET "+ReadinessPath, func(w http.ResponseWriter, r *http.Request) {
+	live := func(w http.ResponseWriter, _ *http.Request) { ok(w) }
+	ready := func(w http.ResponseWriter, r *http.Request) {
 		needed := []Function{e.Function}
 		if _, together := e.Invoke.(Local); together && e.Function.Public {
 			// The gateway with all functions in its process stands for all of them.
@@ -39,7 +51,13 @@ func (e *Env) registerHealth() {
 			}
 		}
 		ok(w)
-	})
+	}
+	for _, path := range []string{LivenessPath, OpenFaaSLivenessPath} {
+		e.Mux.HandleFunc("GET "+path, live)
+	}
+	for _, path := range []string{ReadinessPath, OpenFaaSReadinessPath} {
+		e.Mux.HandleFunc("GET "+path, ready)
+	}
 }
 
 // Ready returns nil once each store that f needs has answered since the process

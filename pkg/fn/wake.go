@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -28,6 +29,16 @@ func (rt *Runtime) Wake(function string) {
 	}
 	rt.mutex.Unlock()
 	w.wake(rt.life)
+}
+
+// Wake nudges a function that the registry says this one wakes. Another is not
+// woken, here as on platforms whose network would not let the wake through.
+func (e *Env) Wake(function string) {
+	if !slices.Contains(e.Function.Wakes, function) {
+		e.Logger().Error("not woken: it is not among the function's Wakes in the registry", "wakes", function)
+		return
+	}
+	e.Runtime.Wake(function)
 }
 
 type waker struct {

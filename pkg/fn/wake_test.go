@@ -100,3 +100,28 @@ func TestNoWakes(t *testing.T) {
 	(&fn.Runtime{}).Wake("relay") // nobody to reach yet
 	time.Sleep(50 * time.Millisecond)
 }
+
+// A function wakes whom the registry lists, and nobody else: the network of some
+// platforms would not let it through, so it must not work on the others.
+func TestWakesWhomTheRegistryLists(t *testing.T) {
+	t.Parallel()
+	var env *fn.Env
+	runtime, _ := setup(t, []fn.Function{{Name: "grant", Wakes: []string{"relay"}, New: func(e *fn.Env) error {
+		env = e
+		return nil
+	}}})
+	arrived := make(chan string, 2)
+	runtime.Invoke = roundTripper(func(r *http.Request) (*http.Response, error) {
+		arrived <- r.URL.Host
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})
+	env.Wake("settle")
+	env.Wake("relay")
+	if got := soon(t, "a wake", arrived); got != "relay" {
+		t.Errorf("woke %s", got)
+	}
+	runtime.Close()
+	if len(arrived) > 0 {
+		t.Errorf("woke %s too", <-arrived)
+	}
+}

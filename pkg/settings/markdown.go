@@ -13,7 +13,9 @@ func Markdown() []byte {
 
 Everything is set by environment variables, read once at the start. A value that
 cannot be used ends the process with one line that names it. Durations are
-written as in Go: ` + "`30s`, `5m`, `24h`" + `.
+written as in Go: ` + "`30s`, `5m`, `24h`" + `. In place of a value, the path of a file that
+holds it can be given in the variable's name with ` + "`_FILE`" + ` after it, as in
+` + "`REDIS_URL_FILE`" + `: platforms mount secrets as files.
 
 This page is generated from pkg/settings; change it there.
 

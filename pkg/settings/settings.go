@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -119,6 +120,13 @@ func Load() (Settings, error) { return LoadFrom(nil) }
 // LoadFrom reads from environment instead of the process's, when it is not nil.
 func LoadFrom(environment map[string]string) (Settings, error) {
 	var s Settings
+	if environment == nil {
+		environment = env.ToMap(os.Environ())
+	}
+	environment, err := withFiles(environment)
+	if err != nil {
+		return s, err
+	}
 	if err := env.ParseWithOptions(&s, env.Options{Environment: environment}); err != nil {
 		return s, explain(err)
 	}

@@ -1,0 +1,192 @@
+package check
+
+import (
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+)
+
+// Variables that are not ours but the Go runtime's.
+var goVariables = map[string]bool{"GOMEMLIMIT": true}
+
+// start starts each function, as infra/serve does, with the environment that its
+// container gets; Secrets that only a cluster has are made up. Functions connect to
+// nothing before their first request.
+func start(b *Build, pods []pod, p *problems) {
+	for _, pod := range pods {
+		if pod.function == "" && pod.document.Name() != "migrate" {
+			continue
+		}
+		for _, c := range pod.Spec.Containers {
+			if c.Name == "queue-proxy" {
+				continue
+			}
+			environment := b.environment(c)
+			for name := range environment {
+				if !isSetting(name) && !goVariables[name] && name != "PORT" && !strings.HasPrefix(name, "K_") {
+					p.add("%s: there is no setting %s", pod.document, name)
+				}
+			}
+			s, err := settings.LoadFrom(environment)
+			if err != nil {
+				p.add("%s: %w", pod.document, err)
+				continue
+			}
+			if pod.function == "" {
+				if s.MigrationDatabaseURL == "" {
+					p.add("%s: MIGRATION_DATABASE_URL is not set", pod.document)
+				}
+				continue
+			}
+			if s.Function != pod.function {
+				p.add("%s: FUNCTION is %s", pod.document, s.Function)
+			}
+			if s.Schedule != "off" {
+				p.add("%s: SCHEDULE is %s, and PingSources tick too", pod.document, s.Schedule)
+			}
+			if len(pod.databases()) > 0 && s.PostgresExecMode == "cache_statement" {
+				p.add("%s: POSTGRES_EXEC_MODE is %s, whose start-up parameters PgBouncer refuses", pod.document, s.PostgresExecMode)
+			}
+			want := "http://{function}." + pod.document.Namespace() + ".svc.cluster.local"
+			if s.FunctionURL != want {
+				p.add("%s: FUNCTION_URL is %s; Services are at %s", pod.document, s.FunctionURL, want)
+			}
+			if f, err := starts(s); err != nil {
+				p.add("%s: %w", pod.document, err)
+			} else {
+				givenMore(pod, f, environment, p)
+			}
+		}
+	}
+}
+
+// databases are the domains that the pod's function works on.
+func (p pod) databases() []string {
+	f, _ := functions.Named(p.function)
+	return f.Domains
+}
+
+// starts builds the function that the settings ask for.
+func starts(s settings.Settings) (fn.Function, error) {
+	f, err := functions.Named(s.Function)
+	if err != nil {
+		return f, err
+	}
+	rt := fn.NewRuntime(s, slog.New(slog.DiscardHandler), functions.All)
+	defer rt.Close()
+	if s.FunctionURL != "" {
+		if rt.Invoke, err = fn.Remote(s.FunctionURL); err != nil {
+			return f, err
+		}
+	}
+	if err := rt.Missing(f); err != nil {
+		return f, err
+	}
+	_, err = rt.Handler(f)
+	return f, err
+}
+
+// givenMore finds what is confidential and the function could do without: whoever
+// takes one function over has what it was given.
+func givenMore(pod pod, f fn.Function, environment map[string]string, p *problems) {
+	uses := func(store fn.Store) bool {
+		return slices.Contains(f.Stores, store) || slices.Contains(f.Optional, store)
+	}
+	needed := map[string]bool{
+		"DATABASE_URL": false, "MIGRATION_DATABASE_URL": false,
+		"REDIS_URL": uses(fn.Redis), "NATS_URL": uses(fn.NATS), "RABBITMQ_URL": uses(fn.RabbitMQ),
+		"IDENTITY_SIGNING_KEY": f.Public, "OIDC_CLIENT_SECRET": f.Public,
+		"WEBHOOK_SECRETS": f.Name == "deliver",
+	}
+	for _, domain := range migrations.Domains {
+		needed[strings.ToUpper(domain)+"_DATABASE_URL"] = slices.Contains(f.Domains, domain)
+	}
+	for name, need := range needed {
+		if _, given := environment[name]; given && !need {
+			p.add("%s is given %s and does not need it", pod.document, name)
+		}
+	}
+}
+
+// environment is what a container is started with. Of two values for a name the
+// container's own counts.
+func (b *Build) environment(c corev1.Container) map[string]string {
+	values := map[string]string{}
+	for _, from := range c.EnvFrom {
+		if from.ConfigMapRef == nil {
+			continue
+		}
+		if d := b.Find("ConfigMap", from.ConfigMapRef.Name); d != nil {
+			config, _ := d.Object.(*corev1.ConfigMap)
+			for name, value := range config.Data {
+				values[name] = value
+			}
+		}
+	}
+	for _, e := range c.Env {
+		switch {
+		case e.ValueFrom == nil:
+			values[e.Name] = e.Value
+		case e.ValueFrom.SecretKeyRef != nil:
+			ref := e.ValueFrom.SecretKeyRef
+			if d := b.Find("Secret", ref.Name); d != nil {
+				secret, _ := d.Object.(*corev1.Secret)
+				values[e.Name] = string(secret.Data[ref.Key])
+			} else if _, expected := b.Expected[ref.Name]; expected {
+				values[e.Name] = madeUp(e.Name)
+			}
+		}
+	}
+	return values
+}
+
+// madeUp is a secret as the setting's format wants it.
+func madeUp(name string) string {
+	private, public, err := auth.NewKeyPair()
+	switch {
+	case err != nil:
+		return ""
+	case name == "IDENTITY_SIGNING_KEY":
+		return private
+	case name == "IDENTITY_VERIFY_KEYS":
+		return public
+	case name == "REDIS_URL":
+		return "rediss://user:secret@redis.example.com:6379/0"
+	case name == "NATS_URL":
+		return "tls://user:secret@nats.example.com:4222"
+	case name == "RABBITMQ_URL":
+		return "amqps://user:secret@rabbitmq.example.com/"
+	case name == "WEBHOOK_SECRETS":
+		return "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
+	case strings.HasSuffix(name, "_DATABASE_URL"):
+		return "postgres://user:secret@pgbouncer:6432/miniserver"
+	}
+	return "secret"
+}
+
+// isSetting reports whether a variable is one of pkg/settings.
+func isSetting(name string) bool {
+	fields := reflect.TypeFor[settings.Settings]()
+	for i := range fields.NumField() {
+		if fields.Field(i).Tag.Get("env") == name {
+			return true
+		}
+	}
+	return false
+}
+
+func probePath(probe *corev1.Probe) string {
+	if probe == nil || probe.HTTPGet == nil {
+		return ""
+	}
+	return probe.HTTPGet.Path
+}

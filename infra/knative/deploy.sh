@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds the images with ko, puts them into the kind cluster, migrates, and deploys
+# everything. Can be run again after a change.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=need.sh
+. infra/knative/need.sh
+need_tools
+export KO_DOCKER_REPO=kind.local KIND_CLUSTER_NAME=$cluster
+
+manifests=$(mktemp)
+trap 'rm -f "$manifests"' EXIT
+kubectl kustomize infra/knative/overlays/kind | ko resolve --filename - >"$manifests"
+
+# A Job cannot be changed, and this version's must run. Functions that start before
+# it has ended answer that they are not ready.
+k -n miniserver delete job migrate --ignore-not-found
+k apply -f "$manifests"
+k -n miniserver rollout status --timeout=5m statefulset/postgres statefulset/redis statefulset/nats
+k -n miniserver rollout status --timeout=5m deployment/pgbouncer
+k -n miniserver wait --for=condition=complete --timeout=15m job/migrate
+k -n miniserver rollout status --timeout=10m deployment/keycloak
+k -n miniserver wait --for=condition=Ready --timeout=10m services.serving.knative.dev --all
+k -n miniserver wait --for=condition=Ready --timeout=5m pingsources.sources.knative.dev --all
+k -n miniserver wait --for=condition=Ready --timeout=5m subscriptions.messaging.knative.dev --all
+
+url=http://gateway.miniserver.localhost:8080
+curl -sSf --retry 30 --retry-delay 2 --retry-all-errors "$url/health/readiness"
+echo "MiniServerSystem is ready: $url (alice, password alice)"
