@@ -2,12 +2,15 @@ package function_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -188,6 +191,42 @@ func TestDiagramsShowTheStates(t *testing.T) {
 		}
 		for state := range shown {
 			t.Errorf("%s: the diagram shows %s, which the code does not know", machine, state)
+		}
+	}
+}
+
+// Every test that a table of promises names is there.
+func TestProofsExist(t *testing.T) {
+	t.Parallel()
+	written := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != "." {
+			return cmp.Or(err, error(fs.SkipDir))
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range declared.FindAllSubmatch(text, -1) {
+			written[string(found[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("docs/failure-modes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\b(Test\w+)\$`).FindAllSubmatch(text, -1)
+	if len(named) < 50 {
+		t.Fatalf("only %d tests are named", len(named))
+	}
+	for _, name := range named {
+		if !written[string(name[1])] {
+			t.Errorf("docs/failure-modes.md names %s, which is nowhere", name[1])
 		}
 	}
 }

@@ -26,9 +26,9 @@ const (
 	plenty        = "100000000"
 )
 
-// transfer measures transfers over HTTP between a thousand accounts beside a
-// statement of pgbench that writes four rows (two balances, the transfer, its event),
-// and transfers to one account beside a transaction of as many round trips as writes.
+// transfer measures transfers over HTTP between a thousand accounts beside pgbench,
+// which writes four rows in one statement: those of a grant, and those of a transfer
+// without its key (two balances, the transfer, its event). And it measures transfers to one account beside a transaction of as many round trips as writes.
 func (b *bench) transfer(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
@@ -46,6 +46,10 @@ func (b *bench) transfer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	grants, grantsName, err := b.fourWrites(ctx)
+	if err != nil {
+		return err
+	}
 	direct, naive, err := b.hot(ctx)
 	if err != nil {
 		return err
@@ -58,6 +62,7 @@ func (b *bench) transfer(ctx context.Context) error {
 		{"alone, one hot account", alone.transfers(b, (*customer).send, alone.one)},
 		{"hot, without HTTP", direct},
 		{"hot, naive", naive},
+		{"four writes of a grant", grants},
 	}
 	window := b.sizes.window
 	b.sizes.window = time.Second
@@ -71,7 +76,8 @@ func (b *bench) transfer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("transfer over HTTP, 1,000 accounts, 32 clients, nothing downstream", m[1], limitName, m[0], 0.45)
+	b.atLeast("transfer over HTTP, 1,000 accounts, 32 clients, nothing downstream", m[1], "four writes of a grant in one statement, "+grantsName, m[7], 0.45)
+	b.row("transfer over HTTP, 1,000 accounts, 32 clients, nothing downstream", perSecond(m[1]), limitName+": "+perSecond(m[0]), judged(m[1]/m[0], true), "–")
 	b.row("transfer over HTTP with the request for its key, 32 clients", perSecond(m[2]), limitName+": "+perSecond(m[0]), judged(m[2]/m[0], true), "–")
 	b.row("transfer over HTTP, 32 clients, while owners are told", perSecond(m[3]), limitName+": "+perSecond(m[0]), judged(m[3]/m[0], true), "–")
 	b.row("transfer over HTTP to one hot account, 32 clients", perSecond(m[4]), "between 1,000 accounts: "+perSecond(m[1]), judged(m[4]/m[1], true), "–")

@@ -64,7 +64,8 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 			continue
 		}
 		if stored, err := confirm.WaitContext(ctx); err != nil {
-			fail(i, err) // it may be stored all the same; then it is published twice
+			// It may be stored all the same; then it is published twice.
+			fail(i, fmt.Errorf("no acknowledgement: %w", err))
 		} else if !stored {
 			fail(i, errNotStored)
 		}
