@@ -2,6 +2,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 GO_TEST_FLAGS ?=
 TOOLS := .local/bin/tools
+LAMBDA_ARCH ?= arm64
 
 .PHONY: help
 help: ## Show what there is to make
@@ -78,6 +79,10 @@ $(TOOLS)/.built: infra/tools/go.mod infra/tools/go.sum
 	@mkdir -p $(TOOLS)
 	cd infra/tools && go build -o $(CURDIR)/$(TOOLS)/ tool
 	@touch $@
+
+.PHONY: lambda
+lambda: ## Build .local/lambda/bootstrap, which infra/lambda/template.yaml deploys
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) go build -trimpath -tags lambda.norpc -ldflags "-s -w" -o .local/lambda/bootstrap ./infra/lambda
 
 .PHONY: bench
 bench: ## Measure ours beside the limits and the naive ways, in one run (minutes)

@@ -61,7 +61,7 @@ type goPackage struct {
 
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Name,Imports,Deps", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Name,Imports,Deps,TestImports,XTestImports", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +155,33 @@ func TestDomainsStandAlone(t *testing.T) {
 	}
 	if found != len(domains) {
 		t.Fatalf("found %d of %d domains", found, len(domains))
+	}
+}
+
+// adapters are the only packages that may know a platform.
+var adapters = map[string]string{"github.com/aws": "infra/lambda", "github.com/awslabs": "infra/lambda"}
+
+func TestPlatformsAreAdaptersOnly(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	for _, p := range listPackages(t) {
+		name, _ := local(p.ImportPath)
+		for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			for library, adapter := range adapters {
+				if imported != library && !strings.HasPrefix(imported, library+"/") {
+					continue
+				}
+				used[library] = true
+				if name != adapter {
+					t.Errorf("%s imports %s, which only %s may", name, imported, adapter)
+				}
+			}
+		}
+	}
+	for library, adapter := range adapters {
+		if !used[library] {
+			t.Errorf("%s does not import %s", adapter, library)
+		}
 	}
 }
 

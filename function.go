@@ -22,6 +22,7 @@ import (
 // infra/serve run it.
 type Function struct {
 	handler  http.Handler
+	local    fn.Local // the functions of this process
 	runtime  *fn.Runtime
 	runs     []fn.Function // which functions are in this process
 	schedule bool
@@ -35,16 +36,23 @@ type Function struct {
 // prints one line that says why and ends the process with status 1: its callers
 // have no way to be told.
 func New() *Function {
-	s, err := settings.Load()
+	f, err := Load()
 	if err == nil {
-		var f *Function
-		if f, err = build(s, telemetry.NewLogger(os.Stdout, s.LogLevel)); err == nil {
-			return f
-		}
+		return f
 	}
 	fmt.Fprintln(os.Stderr, "miniserver:", err)
 	os.Exit(1)
 	return nil
+}
+
+// Load is New for callers who can be told: its error is one line that says why the
+// function cannot run.
+func Load() (*Function, error) {
+	s, err := settings.Load()
+	if err != nil {
+		return nil, err
+	}
+	return build(s, telemetry.NewLogger(os.Stdout, s.LogLevel))
 }
 
 // build makes the function that s asks for.
@@ -69,7 +77,7 @@ func build(s settings.Settings, log *slog.Logger) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Function{handler: handler, runtime: rt, runs: []fn.Function{chosen}}, nil
+	return &Function{handler: handler, local: fn.Local{chosen.Name: handler}, runtime: rt, runs: []fn.Function{chosen}}, nil
 }
 
 func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
@@ -85,11 +93,17 @@ func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Function{handler: handler, runtime: rt, runs: functions.All, schedule: s.Schedule == "auto"}, nil
+	local, _ := rt.Invoke.(fn.Local) // Together sets it
+	return &Function{handler: handler, local: local, runtime: rt, runs: functions.All, schedule: s.Schedule == "auto"}, nil
 }
 
 // Handle answers one request.
 func (f *Function) Handle(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
+
+// Local reaches the functions of this process by name: the one that FUNCTION names,
+// or all of them. Platforms that hand over events, and no HTTP connections, go
+// through it.
+func (f *Function) Local() fn.Local { return f.local }
 
 // Start begins the schedule, when all functions are in this process, and listens on
 // METRICS_ADDRESS, when it is set.

@@ -1,6 +1,6 @@
 // Command generate writes the files that are derived from the code: the OpenAPI
-// document, the table of settings, the table of functions and the manifests. With -check it
-// writes nothing and fails when one of them is not current.
+// document, the tables of settings and of functions, the manifests and the template for
+// AWS Lambda. With -check it writes nothing and fails when one of them is not current.
 package main
 
 import (
@@ -40,6 +40,7 @@ var generated = []struct {
 	{"infra/knative/overlays/production/functions.yaml", knativeProduction},
 	{"infra/knative/overlays/kind/realm.json", keycloakRealm},
 	{"infra/openfaas/stack.yaml", openfaasStack},
+	{"infra/lambda/template.yaml", lambdaTemplate},
 }
 
 func run(check bool) error {

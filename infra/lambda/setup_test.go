@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+func TestMain(m *testing.M) {
+	code := testkit.Main(m)
+	if bootstrap.dir != "" {
+		_ = os.RemoveAll(bootstrap.dir)
+	}
+	os.Exit(code)
+}
+
+// bootstrap is the program as make lambda builds it, for this machine.
+var bootstrap struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+func program(t testing.TB) string {
+	t.Helper()
+	bootstrap.once.Do(func() {
+		if bootstrap.dir, bootstrap.err = os.MkdirTemp("", "lambda-test-"); bootstrap.err != nil {
+			return
+		}
+		bootstrap.path = filepath.Join(bootstrap.dir, "bootstrap")
+		build := exec.Command("go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", bootstrap.path, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			bootstrap.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	must(t, bootstrap.err)
+	return bootstrap.path
+}
+
+// process is the program, running under a Runtime API of its own.
+type process struct {
+	*runtimeServer
+	command *exec.Cmd
+	log     string // path of what it writes
+	ended   chan error
+}
+
+// startProcess starts the program with this environment only.
+func startProcess(t testing.TB, environment map[string]string) *process {
+	t.Helper()
+	binary := program(t)
+	p := &process{runtimeServer: startRuntime(t), log: filepath.Join(t.TempDir(), "log"), ended: make(chan error, 1)}
+	// A file: what is written to it is there at once, as in Lambda's log.
+	out, err := os.Create(p.log)
+	must(t, err)
+	defer out.Close()
+	p.command = exec.Command(binary)
+	p.command.Stdout, p.command.Stderr = out, out
+	p.command.Env = []string{"AWS_LAMBDA_RUNTIME_API=" + p.address}
+	for _, name := range slices.Sorted(maps.Keys(environment)) {
+		p.command.Env = append(p.command.Env, name+"="+environment[name])
+	}
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(t, p.command.Start())
+	go func() { p.ended <- p.command.Wait() }()
+	t.Cleanup(func() {
+		_ = p.command.Process.Kill() // fails when it has ended
+		if t.Failed() {
+			t.Logf("log of the process:\n%s", p.logged())
+		}
+	})
+	return p
+}
+
+func (p *process) logged() string {
+	text, err := os.ReadFile(p.log)
+	must(p.t, err)
+	return string(text)
+}
+
+// wantEnd waits for the end of the process.
+func (p *process) wantEnd(within time.Duration) error {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		return err
+	case <-time.After(within):
+		p.t.Fatalf("the process has not ended within %s", within)
+		return nil
+	}
+}
+
+// system is the servers of one test, and the settings that lead to them.
+type system struct {
+	t           testing.TB
+	pool        *pgxpool.Pool
+	environment map[string]string
+	writer, ops string // access tokens of the purchase service and of an operator
+}
+
+func setup(t testing.TB) *system {
+	t.Helper()
+	database := testkit.Database(t)
+	return &system{
+		t: t, pool: testkit.Connect(t, database),
+		environment: map[string]string{
+			"DATABASE_URL": database, "NATS_URL": testkit.NATS(t).URL(), "REDIS_URL": testkit.Redis(t).URL(),
+			"OIDC_ISSUER": issuerURL(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": "https://" + urlHost,
+			"SCHEDULE": "off", "WAKES": "false",
+		},
+		writer: token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
+		ops:    token(t, issuer.OpsClientID, issuer.OpsClientSecret),
+	}
+}
+
+// start starts a process on the servers of s; further settings are "NAME=value".
+func (s *system) start(further ...string) *process {
+	s.t.Helper()
+	environment := maps.Clone(s.environment)
+	for _, pair := range further {
+		name, value, _ := strings.Cut(pair, "=")
+		environment[name] = value
+	}
+	return startProcess(s.t, environment)
+}
+
+// count returns the one number that a query answers.
+func (s *system) count(sql string, args ...any) int {
+	s.t.Helper()
+	var n int
+	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	return n
+}
+
+// theIssuer is shared by the tests of this package: it keeps no state of theirs.
+var theIssuer struct {
+	once sync.Once
+	url  string
+	err  error
+}
+
+func issuerURL(t testing.TB) string {
+	t.Helper()
+	theIssuer.once.Do(func() {
+		server, err := issuer.Start(context.Background(), listen(t), issuer.Options{})
+		if err != nil {
+			theIssuer.err = err
+			return
+		}
+		theIssuer.url = server.URL()
+	})
+	must(t, theIssuer.err)
+	return theIssuer.url
+}
+
+func token(t testing.TB, client, secret string) string {
+	t.Helper()
+	request, err := http.NewRequest(http.MethodPost, issuerURL(t)+"/token", strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
+	must(t, err)
+	request.SetBasicAuth(client, secret)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer response.Body.Close()
+	var answer struct {
+		AccessToken string `json:"access_token"`
+	}
+	must(t, json.NewDecoder(response.Body).Decode(&answer))
+	if answer.AccessToken == "" {
+		t.Fatalf("no token for %s: %s", client, response.Status)
+	}
+	return answer.AccessToken
+}
+
+// listen takes a free port on loopback.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	for tries := 5; ; tries-- { // somebody else may take the port in between
+		port, err := devserver.FreePort(0)
+		must(t, err)
+		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
+		if err == nil {
+			return listener
+		}
+		if tries == 0 {
+			t.Fatal(err)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	urlHost = "abcdefghijklmnop.lambda-url.eu-central-1.on.aws"
+	apiHost = "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com"
+)
+
+// request is an HTTP event to be: what differs between tests.
+type request struct {
+	method, path, query, body string
+	encoded                   bool
+	headers                   map[string]string
+	cookies                   []string
+	sourceIP                  string
+}
+
+// on fills the template of an event, as AWS' documentation shows it, with r.
+func (r request) on(host, file string) []byte {
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		panic(err)
+	}
+	var event map[string]any
+	if err := json.Unmarshal(text, &event); err != nil {
+		panic(err)
+	}
+	headers := map[string]string{"host": host, "content-type": "application/json", "x-forwarded-for": "203.0.113.9", "x-forwarded-proto": "https"}
+	maps.Copy(headers, r.headers)
+	event["headers"], event["rawPath"], event["rawQueryString"] = headers, r.path, r.query
+	event["body"], event["isBase64Encoded"] = r.body, r.encoded
+	if len(r.cookies) > 0 {
+		event["cookies"] = r.cookies
+	}
+	about := event["requestContext"].(map[string]any)
+	about["domainName"] = host
+	source := r.sourceIP
+	if source == "" {
+		source = "203.0.113.9"
+	}
+	maps.Copy(about["http"].(map[string]any), map[string]any{"method": r.method, "path": r.path, "sourceIp": source})
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	if err := encoder.Encode(event); err != nil {
+		panic(err)
+	}
+	return out.Bytes()
+}
+
+// url is r as a function URL sends it, api as an HTTP API does.
+func (r request) url() []byte { return r.on(urlHost, "function_url.json") }
+func (r request) api() []byte { return r.on(apiHost, "http_api.json") }
+
+func (s *system) grant(key, user string) request {
+	body, err := json.Marshal(map[string]string{"user_id": user, "stock_keeping_unit": "item1", "reason": "purchase", "purchase_id": "p_" + key})
+	must(s.t, err)
+	return request{
+		method: http.MethodPost, path: "/v1/entitlements/grants", body: string(body),
+		headers: map[string]string{"authorization": "Bearer " + s.writer, "idempotency-key": key},
+	}
+}
+
+// tickEvent is what EventBridge sends by a rule without an input of its own.
+func tickEvent(t testing.TB, detail string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "scheduled.json"))
+	must(t, err)
+	return bytes.Replace(text, []byte(`"detail": {}`), []byte(`"detail": `+detail), 1)
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const streamPath = "/v1/me/notifications/stream"
+
+// readUntil reads lines until one begins with prefix, and returns it.
+func readUntil(t testing.TB, reader *bufio.Reader, prefix string) string {
+	t.Helper()
+	for {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the stream ended before %q: %v", prefix, err)
+		}
+		if strings.HasPrefix(line, prefix) {
+			return strings.TrimSpace(line)
+		}
+	}
+}
+
+// me returns the user id of the service that t's token belongs to.
+func (s *system) me(p *process) string {
+	s.t.Helper()
+	a := p.url(request{method: http.MethodPost, path: "/v1/me", headers: map[string]string{"authorization": "Bearer " + s.writer}}.url())
+	id, _ := a.json(s.t)["user_id"].(string)
+	if id == "" {
+		s.t.Fatalf("POST /v1/me: %+v", a)
+	}
+	return id
+}
+
+// tell grants user something by p and has it told by other processes.
+func (s *system) tell(p *process, key, user string) {
+	s.t.Helper()
+	if a := p.api(s.grant(key, user).api()); a.StatusCode != http.StatusOK {
+		s.t.Fatalf("grant: %+v", a)
+	}
+	for _, function := range []string{"relay", "notify", "deliver"} {
+		if answer, body := p.invoke(tickEvent(s.t, `{"function":"`+function+`"}`), time.Minute); answer.failed || !strings.Contains(string(body), `"done":1`) {
+			s.t.Fatalf("%s: %s", function, body)
+		}
+	}
+}
+
+// By a function URL the live stream is live: the client has an event while the
+// invocation goes on, which ends before its deadline.
+func TestLiveStream(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	follower, other := s.start(), s.start()
+	user := s.me(other)
+	const timeout = 8 * time.Second
+	i := follower.begin(request{method: http.MethodGet, path: streamPath, headers: map[string]string{"authorization": "Bearer " + s.writer}}.url(), timeout)
+	answer := follower.wait(i)
+	head, body := readPrelude(t, answer)
+	if head.StatusCode != http.StatusOK || head.Headers["Content-Type"] != "text/event-stream" {
+		t.Fatalf("no stream: %+v", head)
+	}
+	readUntil(t, body, "retry: ")
+	s.tell(other, "k1", user)
+	readUntil(t, body, "event: notification")
+	if data := readUntil(t, body, "data: "); !strings.Contains(data, `"EntitlementGranted"`) {
+		t.Errorf("told: %s", data)
+	}
+	select {
+	case <-answer.done:
+		t.Error("the answer had ended before it was read: it is not streamed")
+	default:
+	}
+	if left := time.Until(i.deadline); left < answerMargin {
+		t.Fatalf("too late to tell anything: %s left", left)
+	}
+	<-answer.done
+	if left := time.Until(i.deadline); left < answerMargin/4 {
+		t.Errorf("it ended %s before its deadline", left)
+	}
+	if len(answer.trailer.Get("Lambda-Runtime-Function-Error-Type")) > 0 {
+		t.Errorf("it broke off: %v", answer.trailer)
+	}
+	// The process is there for the next one.
+	if a := follower.url(request{method: http.MethodGet, path: "/health/readiness"}.url()); a.StatusCode != http.StatusOK {
+		t.Errorf("afterwards: %+v", a)
+	}
+}
+
+// An HTTP API takes whole answers, so a stream ends with its first event, and the
+// next request goes on from there.
+func TestStreamBehindAnHTTPAPI(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	follower, other := s.start(), s.start()
+	user := s.me(other)
+	follow := request{method: http.MethodGet, path: streamPath, headers: map[string]string{"authorization": "Bearer " + s.writer}}
+	quiet := follower.begin(follow.api(), 3*time.Second)
+	nothing := follower.apiAnswer(quiet)
+	if left := time.Until(quiet.deadline); strings.Contains(nothing.Body, "data: ") || left < answerMargin/4 || left > 2*answerMargin {
+		t.Fatalf("a stream without news ended %s before the deadline: %+v", left, nothing)
+	}
+	began := time.Now()
+	i := follower.begin(follow.api(), time.Minute)
+	s.tell(other, "k1", user)
+	a := follower.apiAnswer(i)
+	if a.StatusCode != http.StatusOK || strings.Count(a.Body, "event: notification") != 1 || !strings.Contains(a.Body, "retry: ") {
+		t.Fatalf("told: %+v", a)
+	}
+	if took := time.Since(began); took > apiGatewayTimeout/2 {
+		t.Errorf("it took %s", took)
+	}
+	_, id, _ := strings.Cut(a.Body[:strings.Index(a.Body, "\nevent: ")], "\n\n")
+	follow.headers["last-event-id"] = strings.TrimPrefix(id, "id: ")
+	s.tell(other, "k2", user)
+	if again := follower.api(follow.api()); strings.Count(again.Body, "event: notification") < 1 || !strings.Contains(again.Body, `"p_k2"`) {
+		t.Errorf("from %q on: %+v", follow.headers["last-event-id"], again)
+	}
+}
