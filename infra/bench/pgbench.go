@@ -33,20 +33,30 @@ func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (floa
 	if err := writeScript(script); err != nil {
 		return nil, "", err
 	}
+	run, err = b.pgbench(program, database, script, "if_match=0", "purchase=false")
+	return run, "pgbench, 16 connections", err
+}
+
+// pgbench returns an arm that runs a script on 16 connections. The script's variable n
+// begins higher each time, so that ids go on growing.
+func (b *bench) pgbench(program, database, script string, variables ...string) (func(context.Context) (float64, error), error) {
 	u, err := url.Parse(database)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	password, _ := u.User.Password()
 	first := 10_000_000
 	return func(ctx context.Context) (float64, error) {
-		first += 1_000_000 // of this run's ids, so that they go on growing
-		command := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", "16", "-j", "2",
-			"-T", strconv.Itoa(max(1, int(b.sizes.window.Seconds()))), "-f", script, "-D", "n="+strconv.Itoa(first),
-			"-D", "if_match=0", "-D", "purchase=false", "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), u.Path[1:])
+		first += 1_000_000
+		args := []string{"-n", "-M", "prepared", "-c", "16", "-j", "2", "-T", strconv.Itoa(max(1, int(b.sizes.window.Seconds()))),
+			"-f", script, "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username()}
+		for _, variable := range append(variables, "n="+strconv.Itoa(first)) {
+			args = append(args, "-D", variable)
+		}
+		command := exec.CommandContext(ctx, program, append(args, u.Path[1:])...)
 		command.Env = []string{"PGPASSWORD=" + password, "PGSSLMODE=disable", "LD_LIBRARY_PATH=" + b.binaries.PostgresLibraries}
 		return transactionsPerSecond(command)
-	}, "pgbench, 16 connections", nil
+	}, nil
 }
 
 func (b *bench) findPgbench() (string, error) {

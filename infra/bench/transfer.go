@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -261,20 +259,8 @@ SELECT (:n::text || '-0000-7000-8000-' || :c::text)::uuid, transfer_id, 'Transfe
 	if err := os.WriteFile(script, []byte(text), 0o644); err != nil {
 		return nil, "", err
 	}
-	u, err := url.Parse(database)
-	if err != nil {
-		return nil, "", err
-	}
-	password, _ := u.User.Password()
-	first := 10_000_000
-	return func(ctx context.Context) (float64, error) {
-		first += 1_000_000
-		command := exec.CommandContext(ctx, program, "-n", "-M", "prepared", "-c", "16", "-j", "2",
-			"-T", strconv.Itoa(max(1, int(b.sizes.window.Seconds()))), "-f", script, "-D", "n="+strconv.Itoa(first),
-			"-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), u.Path[1:])
-		command.Env = []string{"PGPASSWORD=" + password, "PGSSLMODE=disable", "LD_LIBRARY_PATH=" + b.binaries.PostgresLibraries}
-		return transactionsPerSecond(command)
-	}, "pgbench, four writes in one statement, 16 connections", nil
+	run, err = b.pgbench(program, database, script)
+	return run, "pgbench, four writes in one statement, 16 connections", err
 }
 
 // hot returns arms that transfer to one account without HTTP: by the store, and by
