@@ -85,6 +85,35 @@ func TestBrowserMoneyAnswerLost(t *testing.T) {
 	}
 }
 
+// All answers of an attempt are lost: the person sends the same again, even after a
+// reload, and it counts once. Then the same once more is another transfer.
+func TestBrowserMoneySentAgain(t *testing.T) {
+	t.Parallel()
+	s := setupQueues(t)
+	alice, _ := s.banked(t, "alice")
+	_, theirs := s.banked(t, "bob")
+	alice.allowRefusals()
+	alice.do(chromedp.Evaluate[chromedp.Void](`
+		const ask = fetch;
+		window.fetch = async (path, ...options) => {
+			const answer = await ask(path, ...options);
+			if (path === "/v1/transfers") throw new TypeError("cut off");
+			return answer;
+		};
+		window.setTimeout = ((wait) => (f, ms, ...rest) => wait(f, Math.min(ms, 50), ...rest))(setTimeout);`))
+	alice.send(theirs, "10")
+	alice.until("she is told what to do", shows("#message-text", "Send the same again")+" && "+shows("#accounts", "90 EUR"))
+	alice.do(chromedp.Reload())
+	alice.until("the page again", shows("#accounts", "90 EUR"))
+	alice.send(theirs, "10")
+	alice.until("it is done", "document.querySelector('#amount').value === ''")
+	if n := s.count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 1 {
+		t.Errorf("%d transfers", n)
+	}
+	alice.send(theirs, "10")
+	alice.until("another one", shows("#accounts", "80 EUR"))
+}
+
 // What has more digits than JavaScript's numbers is shown and sent as it is.
 func TestBrowserMoneyIsExact(t *testing.T) {
 	t.Parallel()

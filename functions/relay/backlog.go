@@ -10,6 +10,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
 // backlog is an outbox whose unfinished rows are counted.
@@ -30,6 +31,8 @@ func watchBacklog(e *fn.Env, outboxes map[string]backlog) error {
 		return err
 	}
 	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, telemetry.MeasureTimeout)
+		defer cancel()
 		var failures []error
 		for name, b := range outboxes {
 			n, oldest, err := outbox.Backlog(ctx, b.pool, b.table)

@@ -58,7 +58,7 @@ func (f *function) accounts(ctx context.Context, in *struct{ fn.Page }) (*struct
 }
 
 type openRequest struct {
-	fn.WriteHeaders
+	fn.KeyHeader
 	Body struct {
 		Owner    string `json:"ownerUserId" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose it is." example:"u_123"`
 		Currency string `json:"currency" pattern:"^[A-Z]{3}$" doc:"ISO 4217 code." example:"EUR"`

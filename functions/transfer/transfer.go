@@ -89,7 +89,7 @@ func (f *function) issueKey(ctx context.Context, _ *struct{}) (*issued, error) {
 }
 
 type sendRequest struct {
-	fn.WriteHeaders
+	fn.KeyHeader
 	Body struct {
 		From   int64  `json:"fromAccountId" minimum:"1" doc:"An account of the caller's."`
 		To     int64  `json:"toAccountId" minimum:"1"`
@@ -111,7 +111,7 @@ func (f *function) send(ctx context.Context, in *sendRequest) (*fn.Stored, error
 }
 
 type reverseRequest struct {
-	fn.WriteHeaders
+	fn.KeyHeader
 	TransferPath
 }
 
@@ -129,7 +129,9 @@ func (f *function) stored(ctx context.Context, key string, a transfer.Answer, er
 	}
 	if a.Status != transfer.InProgress && !a.Replayed {
 		transferID, code := a.Outcome()
-		f.metrics.Ended(ctx, a.Status, code, a.Dwell)
+		if code != transfer.TimedOut { // the watchdog counts those
+			f.metrics.Ended(ctx, a.Status, code, a.Dwell)
+		}
 		f.env.Logger().InfoContext(ctx, "transfer", "idempotency_key", key, "transferId", transferID, "event_id", a.EventID, "status", a.Status, "error_code", code)
 	}
 	if a.Status == transfer.InProgress {

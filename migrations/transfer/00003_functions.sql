@@ -21,6 +21,9 @@ BEGIN
     IF NOT FOUND THEN
         SELECT * INTO k FROM integration.idempotency_key
         WHERE client_id = p_client AND scope = p_scope AND idempotency_key = p_key;
+        IF NOT FOUND THEN -- it was old, and removed in this moment
+            RAISE serialization_failure USING MESSAGE = 'the key was removed: run it again';
+        END IF;
         outcome := CASE WHEN k.request_hash = p_hash THEN 'REPLAYED' ELSE 'REUSED' END;
         snapshot := k.response_snapshot;
         RETURN;
@@ -74,8 +77,8 @@ DECLARE
     giver text;
     taker text;
 BEGIN
-    -- Nobody is told that the key was taken before TX1 has committed, which makes this
-    -- durable, too. Lost on its own, it leaves an unused key.
+    -- TX1's commit makes this durable, too. Lost on its own, it leaves an unused key,
+    -- and no money has moved: whoever was told IN_PROGRESS or REUSED asks again.
     PERFORM set_config('synchronous_commit', 'off', true);
     -- Without a lock: who asks again must not wait for the transfer.
     SELECT * INTO k FROM integration.idempotency_key

@@ -118,7 +118,8 @@ func (rt *Runtime) ping(ctx context.Context, store Store, domain string) error {
 		if rt.Settings.TransferBroker != settings.RabbitMQ {
 			return nil
 		}
-		return rt.RabbitMQ().Ready(ctx)
+		_, consume := rt.RabbitMQ() // relay itself sees that the broker is full; others need not stop
+		return consume.Ready(ctx)
 	}
 	return errors.New("no such store: " + string(store))
 }

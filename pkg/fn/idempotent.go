@@ -12,6 +12,37 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
+// KeyHeader is embedded in the input of a write whose key is the caller's, or was
+// issued to them, and whose answer is kept.
+type KeyHeader struct {
+	IdempotencyKey string `header:"Idempotency-Key" doc:"Names this request: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"4c5f6f0e-5c1a-4b0e-8f6e-2f1d7f3c9a10"`
+
+	key string
+}
+
+// Key is the parsed Idempotency-Key.
+func (k *KeyHeader) Key() string { return k.key }
+
+// Resolve parses the header; huma calls it.
+func (k *KeyHeader) Resolve(c huma.Context) []error {
+	key, err := idempotency.ParseKey(values(c, idempotency.Header))
+	if err != nil {
+		return []error{problem.From(err)}
+	}
+	k.key = key
+	return nil
+}
+
+// values are those of all headers called name.
+func values(c huma.Context, name string) (list []string) {
+	c.EachHeader(func(header, value string) {
+		if http.CanonicalHeaderKey(header) == name {
+			list = append(list, value)
+		}
+	})
+	return list
+}
+
 // WriteHeaders is embedded in the input of an idempotent write.
 type WriteHeaders struct {
 	IdempotencyKey string `header:"Idempotency-Key" doc:"Names this request for 24 hours: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"p_456"`
@@ -29,21 +60,12 @@ func (w *WriteHeaders) IfMatch() int64 { return w.ifMatch }
 
 // Resolve parses the headers; huma calls it.
 func (w *WriteHeaders) Resolve(c huma.Context) []error {
-	var keys, matches []string
-	c.EachHeader(func(name, value string) {
-		switch http.CanonicalHeaderKey(name) {
-		case idempotency.Header:
-			keys = append(keys, value)
-		case "If-Match":
-			matches = append(matches, value)
-		}
-	})
-	key, err := idempotency.ParseKey(keys)
+	key, err := idempotency.ParseKey(values(c, idempotency.Header))
 	if err != nil {
 		return []error{problem.From(err)}
 	}
 	w.key = key
-	if w.ifMatch, err = parseIfMatch(matches); err != nil {
+	if w.ifMatch, err = parseIfMatch(values(c, "If-Match")); err != nil {
 		return []error{problem.From(err)}
 	}
 	return nil

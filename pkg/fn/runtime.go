@@ -43,15 +43,16 @@ type Runtime struct {
 	endLife context.CancelFunc
 	ticks   sync.WaitGroup
 
-	mutex    sync.Mutex
-	pools    map[string]*pgxpool.Pool // by URL
-	nats     *jetstream.Client
-	rabbitmq *rabbitmq.Client
-	redis    redis.UniversalClient
-	live     *live.Hub
-	metrics  *telemetry.Metrics
-	wakers   map[string]*waker
-	ready    map[string]bool // stores that answered once
+	mutex   sync.Mutex
+	pools   map[string]*pgxpool.Pool // by URL
+	nats    *jetstream.Client
+	publish *rabbitmq.Client
+	consume *rabbitmq.Client
+	redis   redis.UniversalClient
+	live    *live.Hub
+	metrics *telemetry.Metrics
+	wakers  map[string]*waker
+	ready   map[string]bool // stores that answered once
 }
 
 // NewRuntime returns the runtime of a process that runs functions. invoke may be
@@ -145,14 +146,18 @@ func (rt *Runtime) NATS() *jetstream.Client {
 	return rt.nats
 }
 
-// RabbitMQ returns the process's RabbitMQ client. It connects on first use.
-func (rt *Runtime) RabbitMQ() *rabbitmq.Client {
+// RabbitMQ returns the process's RabbitMQ client for publishing, and the one for
+// consuming: a broker that is full stops reading from connections that publish, and
+// must be emptied by others. Both connect on first use.
+func (rt *Runtime) RabbitMQ() (publish, consume *rabbitmq.Client) {
 	rt.mutex.Lock()
 	defer rt.mutex.Unlock()
-	if rt.rabbitmq == nil {
-		rt.rabbitmq = rabbitmq.New(rt.Settings.RabbitMQURL, rt.worker, rabbitmq.Queue(rt.Settings.RabbitMQQueue))
+	if rt.publish == nil {
+		queue := rabbitmq.Queue(rt.Settings.RabbitMQQueue)
+		rt.publish = rabbitmq.New(rt.Settings.RabbitMQURL, rt.worker+" publishes", queue)
+		rt.consume = rabbitmq.New(rt.Settings.RabbitMQURL, rt.worker+" consumes", queue)
 	}
-	return rt.rabbitmq
+	return rt.publish, rt.consume
 }
 
 // Live returns the process's hub of live messages, nil where there is no NATS. It
@@ -271,8 +276,9 @@ func (rt *Runtime) Close() {
 	if rt.nats != nil {
 		rt.nats.Close()
 	}
-	if rt.rabbitmq != nil {
-		rt.rabbitmq.Close()
+	if rt.publish != nil {
+		rt.publish.Close()
+		rt.consume.Close()
 	}
 	if rt.live != nil {
 		rt.live.Close()

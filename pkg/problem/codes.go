@@ -63,7 +63,7 @@ var Codes = []Code{
 	{"rate_limited", 429, "Wait for Retry-After, and ask less often than RateLimit-Policy allows."},
 	{"internal_error", 500, "It is our fault. The same request may be sent again with the same key."},
 	{"unavailable", 503, "A part that this needs is away. Send the same request again after Retry-After."},
-	{"account_busy", 503, "Too many transfers of the account wait. Send the same request with the same key again."},
+	{"account_busy", 503, "Too many transfers wait, of the account or of all. Send the same request with the same key again."},
 	{"currency_limit", 422, "All first balances of a currency must stay below 10^15. Open the account with less."},
 	{"outcome_unknown", 503, "Whether it was done is not known yet. Send the same request with the same key again."},
 	{"queue_full", 503, "Too many wait in this queue. Send the same request again after Retry-After."},

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
@@ -101,20 +100,62 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// A broker whose memory is full is not ready: nothing is claimed from the outbox.
+// A broker whose memory is full is not ready until it has room again: nothing is
+// claimed from the outbox. It is emptied over a connection that does not publish.
 func TestFullBroker(t *testing.T) {
 	t.Parallel()
 	broker := testkit.RabbitMQ(t, t.TempDir())
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
+	f.publish(f.message())
+	consuming := rabbitmq.New(broker.URL(), t.Name()+" consumes", rabbitmq.Quorum)
+	t.Cleanup(consuming.Close)
 	must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.0000001"))
+	const patience = 5 * time.Second // of a relay's tick
 	f.eventually("not ready", func() bool {
 		// RabbitMQ tells who publishes.
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		f.publisher.Publish(ctx, []event.Message{f.message()})
+		f.publisher.Publish(ctx, f.messages(3))
+		if ctx.Err() != nil {
+			t.Error("it waited for the broker instead of being told")
+		}
 		return f.publisher.Ready(t.Context()) != nil
 	})
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if f.publisher.Ready(ctx) == nil {
+			t.Fatal("ready, and still full")
+		}
+		if err := f.publisher.Publish(ctx, f.messages(1))[0]; !errors.Is(err, outbox.ErrBroker) || time.Since(began) > patience/2 {
+			t.Fatalf("after %s: %v", time.Since(began), err)
+		}
+		cancel()
+	}
+	got, err := rabbitmq.NewConsumer(consuming, f.subject, "settle").Fetch(t.Context(), 10)
+	must(t, err)
+	if len(got) == 0 {
+		t.Error("a full broker cannot be emptied")
+	}
+	for _, d := range got {
+		must(t, d.Ack())
+	}
 	must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.4"))
 	f.eventually("ready", func() bool { return f.publisher.Ready(t.Context()) == nil })
 	f.publish(f.message())
+}
+
+// A caller whose time is over before it begins does not break the others' connection.
+func TestOverBeforeItBegins(t *testing.T) { shared(t, overBeforeItBegins) }
+
+func overBeforeItBegins(t *testing.T, f fixture) {
+	f.publish(f.message())
+	held := f.fetch(1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := rabbitmq.NewConsumer(f.client, f.subject, "settle").Fetch(ctx, 1); fault.Of(err) != fault.Unavailable {
+		t.Errorf("fetched: %v", err)
+	}
+	must(t, held.Ack())
+	f.fetch(0)
 }

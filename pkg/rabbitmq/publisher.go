@@ -25,7 +25,7 @@ func NewPublisher(client *Client) *Publisher { return &Publisher{client} }
 func (p *Publisher) Ready(ctx context.Context) error { return p.client.Ready(ctx) }
 
 // Publish sends all messages and then waits for the broker's confirms, at most until
-// ctx ends. A message that no queue takes is not published: it comes back. Whatever
+// ctx ends or the broker is full. A message that no queue takes is not published: it comes back. Whatever
 // fails is the broker's fault, none is a message's. See outbox.Publisher.
 func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []error {
 	results := make([]error, len(messages))
@@ -41,12 +41,22 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 		return failAll(err)
 	}
 	defer done()
+	full := p.client.full()
+	if closed(full) {
+		return failAll(errFull) // it would not even open a channel
+	}
 	// A channel of this call's own: confirms and returns are counted by channel.
 	channel, err := conn.Channel()
 	if err != nil {
 		return failAll(err)
 	}
-	defer channel.Close()
+	defer func() {
+		if closed(full) {
+			go channel.Close() // is answered when the broker has room, or the connection ends
+			return
+		}
+		_ = channel.Close()
+	}()
 	returned := channel.NotifyReturn(make(chan amqp.Return, len(messages)))
 	if err := channel.Confirm(false); err != nil {
 		return failAll(err)
@@ -63,11 +73,16 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 		if results[i] != nil {
 			continue
 		}
-		if stored, err := confirm.WaitContext(ctx); err != nil {
-			// It may be stored all the same; then it is published twice.
-			fail(i, fmt.Errorf("no acknowledgement: %w", err))
-		} else if !stored {
-			fail(i, errNotStored)
+		select {
+		case <-confirm.Done():
+			if !confirm.Acked() {
+				fail(i, errNotStored)
+			}
+		// It may be stored all the same; then it is published twice.
+		case <-full:
+			fail(i, errFull)
+		case <-ctx.Done():
+			fail(i, fmt.Errorf("no acknowledgement: %w", ctx.Err()))
 		}
 	}
 	p.sortReturned(returned, at, fail)

@@ -64,7 +64,7 @@ type Client struct {
 	mutex   sync.Mutex
 	conn    *amqp.Connection
 	socket  net.Conn             // below conn
-	blocked bool                 // the broker takes no messages: its memory or disk is full
+	blocked chan struct{}        // closed while the broker takes no messages on conn
 	made    map[string]time.Time // exchanges and queues
 }
 
@@ -82,19 +82,38 @@ func (c *Client) Ready(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	c.mutex.Lock()
-	blocked := c.blocked
-	c.mutex.Unlock()
-	if blocked {
-		return errors.New("rabbitmq takes no messages: its memory or disk is full")
+	if closed(c.full()) {
+		return errFull
 	}
 	return c.ensureExchange(conn)
+}
+
+// errFull is RabbitMQ's alarm. It tells only connections that publish.
+var errFull = errors.New("rabbitmq takes no messages: its memory or disk is full")
+
+// full is closed while the broker takes no messages.
+func (c *Client) full() <-chan struct{} {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.blocked
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // use returns the connection. Until done is called, the end of ctx breaks it: the
 // library's calls know no deadline, and a broker that hangs must not hold a worker
 // longer than its lease.
 func (c *Client) use(ctx context.Context) (conn *amqp.Connection, done func() bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err // it would break the connection of the others
+	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.conn == nil || c.conn.IsClosed() {
@@ -120,13 +139,17 @@ func (c *Client) connect() error {
 	if err != nil {
 		return fmt.Errorf("connect to rabbitmq: %w", err)
 	}
-	c.conn, c.socket, c.blocked, c.made = conn, socket, false, map[string]time.Time{}
+	c.conn, c.socket, c.blocked, c.made = conn, socket, make(chan struct{}), map[string]time.Time{}
 	blocking := conn.NotifyBlocked(make(chan amqp.Blocking, 1))
 	go func() { // ends with the connection
 		for b := range blocking {
 			c.mutex.Lock()
-			if c.conn == conn {
-				c.blocked = b.Active
+			if c.conn == conn && b.Active != closed(c.blocked) {
+				if b.Active {
+					close(c.blocked)
+				} else {
+					c.blocked = make(chan struct{})
+				}
 			}
 			c.mutex.Unlock()
 		}

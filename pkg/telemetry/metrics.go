@@ -46,6 +46,7 @@ const (
 	metricsWriteTimeout = 30 * time.Second
 	metricsIdleTimeout  = 2 * time.Minute // more than the usual pause between scrapes
 	metricsHeaderBytes  = 16 << 10
+	maxScrapes          = 4 // at once; more are answered 503
 	metricsStopTimeout  = time.Second
 )
 
@@ -69,6 +70,10 @@ func NewMetrics() (*Metrics, error) {
 	return &Metrics{provider: provider, registry: registry}, nil
 }
 
+// MeasureTimeout bounds what an instrument asks of a store when it is read: the SDK
+// gives its callbacks no deadline, and all metrics wait for each of them.
+const MeasureTimeout = 2 * time.Second
+
 // Meter returns where instruments are made.
 func (m *Metrics) Meter(name string) metric.Meter { return m.provider.Meter(name) }
 
@@ -79,7 +84,7 @@ func (m *Metrics) Meter(name string) metric.Meter { return m.provider.Meter(name
 func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		EnableOpenMetrics: true,
+		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes,
 		// Two instruments that are written with one name spoil themselves only;
 		// promhttp_metric_handler_errors_total, in the registry, tells of it.
 		ErrorHandling: promhttp.ContinueOnError,

@@ -1,7 +1,9 @@
 package transfer_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,8 +34,7 @@ func TestOpenBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// More transfers of one account than may run wait in the process, for as long as a TX1
-// may take. One whose time is up there never began TX1, so its key may be used again.
+// More transfers of one account than may run wait in the process. One whose time is up there never began TX1, so its key may be used again.
 func TestTurnedAwayAtTheGate(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -54,5 +55,73 @@ func TestTurnedAwayAtTheGate(t *testing.T) {
 	answer, err := a.ask(t.Context(), a.Store, late)
 	if got := a.one(sql, late.key); got != "unused" || !errors.Is(err, transfer.ErrBusy) {
 		t.Errorf("%+v, %v: the key is %s", answer, err, got)
+	}
+}
+
+// An account that something else has locked, and more transfers of it than may run:
+// each is ended or turned away by its own process, none is left to the watchdog.
+func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 12, "cache_statement", nil)
+	from, to := a.open("u_a", "100"), a.open("u_b", "0")
+	tx, err := a.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, from); err != nil {
+		t.Fatal(err)
+	}
+	const senders = 16
+	var asked sync.WaitGroup
+	for n := range senders {
+		w := a.wish("u_a", from, to, "1")
+		asked.Go(func() {
+			// Some come while the first give up, and are let in then.
+			time.Sleep(time.Duration(n/8) * (lockTimeout - 500*time.Millisecond))
+			_, _ = a.ask(t.Context(), a.Store, w)
+		})
+	}
+	asked.Wait()
+	states := a.one(`SELECT string_agg(DISTINCT coalesce(status, 'unused'), ',' ORDER BY coalesce(status, 'unused')) FROM integration.idempotency_key WHERE scope = 'transfer'`)
+	if states != "FAILED,unused" {
+		t.Errorf("the keys are %s", states)
+	}
+}
+
+// A caller who hangs up while their key is taken: it goes on, for a key that is taken
+// and left alone would have to wait for the watchdog.
+func TestHangUpWhileTheKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	a := newArena(t, 12, "cache_statement", w.through)
+	from, to := a.open("u_a", "10"), a.open("u_b", "0")
+	ctx, hangUp := context.WithCancel(t.Context())
+	w.plan(plan{text: taking, after: func() bool { hangUp(); return true }})
+	wish := a.wish("u_a", from, to, "1")
+	if answer, err := a.ask(ctx, a.Store, wish); err != nil || answer.Status != transfer.Succeeded {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	// Who is gone before it begins changes nothing.
+	wish = a.wish("u_a", from, to, "1")
+	if answer, err := a.ask(ctx, a.Store, wish); err == nil {
+		t.Errorf("%+v", answer)
+	}
+	if got := a.one(`SELECT coalesce(status, 'unused') FROM integration.idempotency_key WHERE idempotency_key = $1`, wish.key); got != "unused" {
+		t.Errorf("the key is %s", got)
+	}
+}
+
+// No owner is nobody, not everybody.
+func TestOwnerIsNeeded(t *testing.T) {
+	s := start(t)
+	from, to := s.open("u_a", "10"), s.open("u_b", "0")
+	key, err := s.IssueKey(t.Context(), "u_b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.Transfer(t.Context(), transfer.Request{Client: "u_b", Key: key.Key, From: from, To: to, Amount: amount(t, "1")})
+	if !errors.Is(err, transfer.ErrAccount) {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }

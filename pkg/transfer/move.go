@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
@@ -21,8 +22,10 @@ const (
 	KeyLifetime = 30 * time.Minute
 	// moveTimeout bounds TX1, far below the time after which the watchdog ends it.
 	moveTimeout = 5 * time.Second
-	// askTimeout bounds finding out how a TX1 ended whose answer was lost.
-	askTimeout = 2 * time.Second
+	// stepTimeout bounds each of the three steps around it: taking the key; getting a
+	// place and a connection; finding out how a TX1 ended whose answer was lost. So a
+	// caller waits 9.5 s at most.
+	stepTimeout = 1500 * time.Millisecond
 )
 
 // Key is what a caller needs to send one transfer.
@@ -95,11 +98,15 @@ type movement struct {
 }
 
 // Transfer moves money. The answer may be SUCCEEDED, FAILED (for good: a new try
-// needs a new key), or IN_PROGRESS. Errors: ErrSame, ErrKey, ErrAccount,
-// ErrCurrencies, idempotency.ErrReused, ErrBusy, ErrUnknown, fault.Unavailable.
+// needs a new key), or IN_PROGRESS. It takes 9.5 s at most. Errors: ErrSame, ErrKey,
+// ErrAccount, ErrCurrencies, idempotency.ErrReused, ErrBusy, ErrUnknown,
+// fault.Unavailable.
 func (s *Store) Transfer(ctx context.Context, r Request) (Answer, error) {
 	if r.From == r.To {
 		return Answer{}, ErrSame
+	}
+	if r.Owner == "" { // to the database it would be anybody's account
+		return Answer{}, ErrAccount
 	}
 	return s.move(ctx, movement{Request: r, kind: Ordinary, hash: hash(r.From, r.To, r.Amount, "")})
 }
@@ -113,7 +120,15 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	if m.Owner != "" {
 		owner = &m.Owner
 	}
-	err := postgres.Retry(ctx, func(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return Answer{}, postgres.Wrap("take a key", err)
+	}
+	// From here on it goes on when the caller hangs up: a key that is taken and left
+	// alone has to wait for the watchdog.
+	ctx = context.WithoutCancel(ctx)
+	taking, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	err := postgres.Retry(taking, func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM integration.take_key($1, $2, $3, $4, $5, $6, $7, $8)`,
 			m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
 	})
@@ -137,41 +152,39 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	return Answer{}, ErrKey
 }
 
-// run is TX1. It goes on when the caller hangs up: the key is taken, and would have
-// to wait for the watchdog.
+// run is TX1.
 func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.UUID) (Answer, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
-	defer cancel()
 	began := time.Now()
-	leave, err := s.gate.enter(ctx, m.From, m.To)
+	conn, leave, err := s.begin(ctx, m.From, m.To)
 	if err != nil {
-		if err := s.giveBack(context.WithoutCancel(ctx), keyID, attempt); err != nil {
+		if err := s.giveBack(ctx, keyID, attempt); err != nil {
 			return Answer{}, ErrUnknown // the watchdog ends it
 		}
 		return Answer{}, ErrBusy
 	}
 	defer leave()
+	moving, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
 	transferID, eventID := id.New(), id.New()
 	var reverses *uuid.UUID
 	if m.kind == Reversal {
 		reverses = &m.reverses
 	}
 	var body, status string
-	err = postgres.Retry(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT snapshot, ended_as FROM core.move_money($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+	err = postgres.Retry(moving, func(ctx context.Context) error {
+		return conn.QueryRow(ctx, `SELECT snapshot, ended_as FROM core.move_money($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 			keyID, attempt, transferID, textID(transferID), eventID, m.From, m.To, m.Amount.String(), m.kind, reverses, m.Traceparent,
 		).Scan(&body, &status)
 	})
+	conn.Release() // asking takes another one
 	if err == nil {
 		return Answer{Status: status, Body: []byte(body)}.of(eventID, began), nil
 	}
-	asking, cancelAsking := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	asking, cancelAsking := context.WithTimeout(ctx, stepTimeout)
 	defer cancelAsking()
-	if postgres.Code(err) != "" {
-		// Postgres itself says that it rolled back. Otherwise the connection broke,
-		// perhaps after the commit.
-		_ = s.endFailed(asking, keyID, attempt, RolledBack) // or the watchdog does
-	}
+	// It may still commit, or have committed, or reach Postgres later: whoever locks the
+	// key's row first decides, and this waits for a TX1 that has it.
+	_ = s.endFailed(asking, keyID, attempt, RolledBack) // or the watchdog does
 	if answer, askErr := s.ended(asking, keyID); askErr == nil && answer.Status != InProgress {
 		answer.Replayed = false
 		return answer.of(eventID, began), nil
@@ -181,9 +194,24 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	return Answer{}, &unknown
 }
 
+// begin waits for a place at both accounts, and for a connection. leave gives the
+// place up.
+func (s *Store) begin(ctx context.Context, from, to int64) (conn *pgxpool.Conn, leave func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if leave, err = s.gate.enter(ctx, from, to); err != nil {
+		return nil, nil, err
+	}
+	if conn, err = s.pool.Acquire(ctx); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return conn, leave, nil
+}
+
 // giveBack makes a key unused again whose TX1 never began.
 func (s *Store) giveBack(ctx context.Context, keyID int64, attempt uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 		UPDATE integration.idempotency_key SET status = NULL, request_hash = NULL, attempt = NULL, started_at = NULL
@@ -209,7 +237,9 @@ func (s *Store) ended(ctx context.Context, keyID int64) (Answer, error) {
 // (ALREADY_REVERSED). The request's From, To and Amount are not read. Errors are
 // those of Transfer, and ErrTransfer.
 func (s *Store) Reverse(ctx context.Context, r Request, transferID string) (Answer, error) {
-	original, err := s.Get(ctx, transferID)
+	reading, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	original, err := s.Get(reading, transferID)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -47,14 +47,21 @@ SELECT currency, count(*) FILTER (WHERE owner_user_id IS NOT NULL),
        sum(balance)::text, sum(balance) = 0
 FROM core.account GROUP BY currency ORDER BY currency`
 
+// What has no entries yet is added up once for all accounts of the page, since it is
+// much when ledger does not run.
 const differencesSQL = `
+WITH page AS MATERIALIZED (SELECT account_id, balance FROM core.account WHERE account_id > $1 ORDER BY account_id LIMIT $2),
+     due AS MATERIALIZED (
+	SELECT entry.account_id, sum(entry.amount) AS sum
+	FROM core.ledger_due JOIN core.transfer t USING (transfer_id),
+	LATERAL (VALUES (t.to_account_id, t.amount), (t.from_account_id, -t.amount)) entry (account_id, amount)
+	WHERE entry.account_id IN (SELECT account_id FROM page)
+	GROUP BY entry.account_id)
 SELECT a.account_id, a.balance::text, l.sum::text, w.sum::text, (a.balance - l.sum - w.sum)::text, a.balance = l.sum + w.sum
-FROM (SELECT account_id, balance FROM core.account WHERE account_id > $1 ORDER BY account_id LIMIT $2) a,
+FROM page a,
 LATERAL (SELECT coalesce(sum(CASE side WHEN 'CREDIT' THEN amount ELSE -amount END), 0) AS sum
          FROM core.ledger WHERE account_id = a.account_id) l,
-LATERAL (SELECT coalesce(sum(CASE WHEN t.to_account_id = a.account_id THEN t.amount ELSE -t.amount END), 0) AS sum
-         FROM core.ledger_due d JOIN core.transfer t USING (transfer_id)
-         WHERE a.account_id IN (t.from_account_id, t.to_account_id)) w
+LATERAL (SELECT coalesce((SELECT due.sum FROM due WHERE due.account_id = a.account_id), 0) AS sum) w
 ORDER BY a.account_id`
 
 // Reconcile compares up to limit accounts beyond cursor with their ledger, and adds

@@ -45,7 +45,7 @@ var (
 	ErrLimit      = fault.New(fault.Invalid, "currency_limit", "All first balances of a currency must stay below 10^15; open the account with less.")
 	// ErrBusy: TX1 never began.
 	ErrBusy = &fault.Error{Kind: fault.Unavailable, Code: "account_busy", RetryAfter: fault.DefaultRetryAfter,
-		Detail: "Too many transfers of this account wait; send the same request with the same key again."}
+		Detail: "Too many transfers wait, of this account or of all; send the same request with the same key again."}
 	ErrUnknown = &fault.Error{Kind: fault.Unavailable, Code: "outcome_unknown", RetryAfter: fault.DefaultRetryAfter,
 		Detail: "Whether it was done is not known yet; send the same request with the same key again."}
 )

@@ -709,26 +709,48 @@ const refused = {
   BALANCE_LIMIT: "The other account cannot hold that much. Nothing was sent.",
 };
 
-// sendMoney gets a key and sends with it until the answer is there: with the same key
-// it counts once, however often it arrives.
+// Transfers whose end is not known, and their keys: the same again is the same key, so
+// that it counts once. They outlive a reload of the page.
+const keyOf = (body) => sessionStorage.getItem(`transfer ${body}`);
+const keepKey = (body, key) => sessionStorage.setItem(`transfer ${body}`, key);
+const forgetKey = (body) => sessionStorage.removeItem(`transfer ${body}`);
+
+// sendMoney gets a key and sends with it until it is known how that ended.
 async function sendMoney() {
   const amount = $("amount").value.replace(",", ".");
-  const { idempotencyKey: key } = await ask("/v1/idempotency-keys", { method: "POST" });
   const body = `{"fromAccountId":${$("from").value},"toAccountId":${$("to").value},"amount":${amount}}`;
-  const tries = 5;
-  for (let n = 1; ; n++) {
-    try {
-      const answer = await ask("/v1/transfers", { method: "POST", body, key });
-      if (answer.status === "FAILED") throw new Refusal(200, { detail: refused[answer.errorCode] ?? "Nothing was sent. Send it again." });
-      if (answer.status === "SUCCEEDED") break;
-    } catch (refusal) {
-      if (refusal === stale || (refusal.status > 0 && refusal.status < 500) || n === tries) throw refusal;
-    }
-    if (n === tries) throw new Refusal(202, { detail: "It is not done yet. Look at the balance before you send it again." });
-    await new Promise((wake) => setTimeout(wake, 500 * n));
+  let key = keyOf(body);
+  if (!key) {
+    key = (await ask("/v1/idempotency-keys", { method: "POST" })).idempotencyKey;
+    keepKey(body, key);
+  }
+  try {
+    await sendWith(key, body);
+  } catch (refusal) {
+    if (refusal !== stale && refusal.status !== 401) await loadAccounts().catch(() => {}); // it may have been done all the same
+    throw refusal;
   }
   $("to").value = $("amount").value = "";
   await loadAccounts();
+}
+
+async function sendWith(key, body) {
+  const tries = 5;
+  for (let n = 1; ; n++) {
+    let answer;
+    try {
+      answer = await ask("/v1/transfers", { method: "POST", body, key });
+    } catch (refusal) {
+      // These say that the key moved nothing. Others may come after it did.
+      if ([400, 404, 409, 422].includes(refusal.status)) forgetKey(body);
+      if (refusal === stale || (refusal.status > 0 && refusal.status < 500)) throw refusal;
+    }
+    if (answer?.status === "SUCCEEDED" || answer?.status === "FAILED") forgetKey(body);
+    if (answer?.status === "SUCCEEDED") return;
+    if (answer?.status === "FAILED") throw new Refusal(200, { detail: refused[answer.errorCode] ?? "Nothing was sent. Send it again." });
+    if (n === tries) throw new Refusal(202, { detail: "It is not known yet whether it was done. Send the same again: it counts once." });
+    await new Promise((wake) => setTimeout(wake, 500 * n));
+  }
 }
 
 async function read(id) {

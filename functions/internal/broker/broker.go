@@ -26,7 +26,8 @@ type Consumer interface {
 func Publisher(e *fn.Env) outbox.Publisher {
 	everything := jetstream.NewPublisher(e.NATS())
 	if e.Settings.TransferBroker == settings.RabbitMQ {
-		return outbox.Split{Subject: event.TransferSubject, Own: rabbitmq.NewPublisher(e.RabbitMQ()), Others: everything}
+		publish, _ := e.RabbitMQ()
+		return outbox.Split{Subject: event.TransferSubject, Own: rabbitmq.NewPublisher(publish), Others: everything}
 	}
 	return everything
 }
@@ -34,7 +35,8 @@ func Publisher(e *fn.Env) outbox.Publisher {
 // Completed returns settle's consumer.
 func Completed(e *fn.Env) Consumer {
 	if e.Settings.TransferBroker == settings.RabbitMQ {
-		return rabbitmq.NewConsumer(e.RabbitMQ(), event.TransferSubject, transfer.Consumer)
+		_, consume := e.RabbitMQ()
+		return rabbitmq.NewConsumer(consume, event.TransferSubject, transfer.Consumer)
 	}
 	return jetstream.NewConsumer(e.NATS(), event.TransferSubject, transfer.Consumer)
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -53,6 +54,8 @@ func Watch(e *fn.Env, store *transfer.Store) error {
 		return err
 	}
 	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, telemetry.MeasureTimeout)
+		defer cancel()
 		n, age, err := store.InProgress(ctx)
 		if err != nil {
 			return err

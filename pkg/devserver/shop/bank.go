@@ -10,7 +10,7 @@ import (
 )
 
 // BankPath is where the demo bank says what it gives (GET) and opens an account for
-// whoever asks (POST): one for each player. It is an operator to the gateway.
+// whoever asks (POST): one a day for each player, as long as the key is kept. It is an operator to the gateway.
 const BankPath = "/demo/bank"
 
 // What every player begins with.
