@@ -33,6 +33,10 @@ func (s *system) pay(token, key, from, to, amount string) answer {
 func TestMoneyMoves(t *testing.T) {
 	t.Parallel()
 	s, people := withPlayers(t)
+	moneyMoves(t, s, people)
+}
+
+func moneyMoves(t *testing.T, s *system, people *signedIssuer) {
 	operator := people.token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
 	alice, bob := people.player(t, "alice"), people.player(t, "bob")
 	from, to := s.opened(operator, s.userID(alice), "123456789012345.6789"), s.opened(operator, s.userID(bob), "0")

@@ -48,7 +48,10 @@ func TestGrantIsToldByTicks(t *testing.T) {
 // 64 requests at once with one key have one effect, and all get the same answer.
 func TestOneKeyAtOnce(t *testing.T) {
 	t.Parallel()
-	s := setup(t, "WAKES=false")
+	oneKeyAtOnce(t, setup(t, "WAKES=false"))
+}
+
+func oneKeyAtOnce(t *testing.T, s *system) {
 	const clients = 64
 	bodies := make([]string, clients)
 	var group sync.WaitGroup

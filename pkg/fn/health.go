@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
@@ -105,7 +106,7 @@ func (rt *Runtime) ping(ctx context.Context, store Store, domain string) error {
 		if err != nil {
 			return err
 		}
-		return pool.Ping(ctx)
+		return postgres.Wrap("ping", pool.Ping(ctx))
 	case Redis:
 		client, err := rt.Redis()
 		if err != nil {

@@ -117,9 +117,15 @@ func Unavailable(err error) bool {
 		strings.Contains(err.Error(), "closed pool")
 }
 
+// errPooler is what to do when a pooler does not take the parameters of a session.
+var errPooler = errors.New("set POSTGRES_EXEC_MODE=exec, which this pooler needs")
+
 // Wrap gives err the operation's name, and turns an unreachable server into a
 // fault that the caller can act on. It returns nil for nil.
 func Wrap(operation string, err error) error {
+	if err != nil && strings.Contains(err.Error(), "unsupported startup parameter") {
+		err = fmt.Errorf("%w: %w", errPooler, err)
+	}
 	switch {
 	case err == nil:
 		return nil

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -281,4 +282,30 @@ func startRabbitMQ(dir string) (*devserver.RabbitMQ, error) {
 	return devserver.StartRabbitMQ(ctx, devserver.RabbitMQOptions{
 		Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr,
 	})
+}
+
+// PgBouncer starts a PgBouncer in transaction mode before the server of Database,
+// with size connections to each database. It is stopped when the test ends; started
+// again in the same dir it has the same address. The first start downloads it.
+func PgBouncer(t testing.TB, dir string, size int) *devserver.PgBouncer {
+	t.Helper()
+	server.once.Do(start)
+	root, err := Root()
+	if err = errors.Join(server.err, err); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	bouncer, err := devserver.StartPgBouncer(ctx, devserver.PgBouncerOptions{
+		Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr, Server: server.postgres.URL(), PoolSize: size,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bouncer.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return bouncer
 }
