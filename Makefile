@@ -35,6 +35,10 @@ test-browser: ## Use the start page in headless Chromium
 test-manifests: ## Check the manifests as a cluster would, without one
 	cd infra/knative/check && go test -timeout 5m $(GO_TEST_FLAGS) ./...
 
+.PHONY: test-knative
+test-knative: ## Apply them to a real API server with Knative (builds both the first time)
+	cd infra/knative/cluster && go test -tags knative -timeout 60m -count 1 -v $(GO_TEST_FLAGS) .
+
 .PHONY: kind-up
 kind-up: ## Make a kind cluster with Knative (needs Docker)
 	@infra/knative/up.sh
@@ -57,6 +61,7 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	go run ./infra/generate -check
 	go mod tidy -diff
 	cd infra/knative/check && go vet ./... && go mod tidy -diff
+	cd infra/knative/cluster && go vet -tags knative ./... && go mod tidy -diff
 	@echo "lint: ok"
 
 .PHONY: generate
