@@ -62,6 +62,7 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	go mod tidy -diff
 	cd infra/knative/check && go vet ./... && go mod tidy -diff
 	cd infra/knative/cluster && go vet -tags knative ./... && go mod tidy -diff
+	cd infra/image && go vet ./... && go mod tidy -diff && $(CURDIR)/$(TOOLS)/staticcheck ./...
 	@echo "lint: ok"
 
 .PHONY: generate
@@ -88,6 +89,14 @@ $(TOOLS)/.built: infra/tools/go.mod infra/tools/go.sum
 .PHONY: lambda
 lambda: ## Build .local/lambda/bootstrap, which infra/lambda/template.yaml deploys
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) go build -trimpath -tags lambda.norpc -ldflags "-s -w" -o .local/lambda/bootstrap ./infra/lambda
+
+.PHONY: images
+images: ## Build the images with ko and push them, each with its SBOM, to KO_DOCKER_REPO
+	@infra/image/push.sh
+
+.PHONY: test-images
+test-images: ## Check the images in a registry of their own and under runc, and compose.yaml
+	cd infra/image && go test -timeout 9m $(GO_TEST_FLAGS) ./...
 
 .PHONY: bench
 bench: ## Measure ours beside the limits and the naive ways, in one run (minutes)

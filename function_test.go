@@ -3,6 +3,7 @@ package function_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -140,7 +141,23 @@ func TestOneFunctionAlone(t *testing.T) {
 		t.Fatalf("tick: %v %v", response, err)
 	}
 	_ = response.Body.Close()
+	if out, err := p.probe(); err != nil || len(out) > 0 {
+		t.Errorf("serve ready: %v %s", err, out)
+	}
 	p.terminate(t)
+	out, err := p.probe()
+	var status *exec.ExitError
+	if line := strings.TrimSuffix(string(out), "\n"); !errors.As(err, &status) || status.ExitCode() != 1 ||
+		!strings.HasPrefix(line, "miniserver: not ready: ") || strings.Contains(line, "\n") {
+		t.Errorf("serve ready, without a server: %v %s", err, out)
+	}
+}
+
+// probe runs serve ready, as a container's health check does.
+func (p *process) probe() ([]byte, error) {
+	probe := exec.Command(p.command.Path, "ready")
+	probe.Env = p.command.Env
+	return probe.CombinedOutput()
 }
 
 // SIGTERM during a tick: it stops claiming, and its caller is answered.

@@ -1,5 +1,8 @@
 // Command serve runs a function as a container does: it listens on PORT of all
 // interfaces (platforms probe the pod's address), and drains on SIGTERM.
+//
+// serve ready asks the one that runs whether it is ready, for health checks by a
+// program in the container: status 0, or 1 and one line that says why not.
 package main
 
 import (
@@ -23,6 +26,18 @@ import (
 const gcPercent = 200
 
 func main() {
+	switch {
+	case len(os.Args) == 1:
+	case len(os.Args) == 2 && os.Args[1] == "ready":
+		if err := ready(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "miniserver:", err)
+			os.Exit(1)
+		}
+		return
+	default:
+		fmt.Fprintln(os.Stderr, "miniserver: serve takes no arguments, or: ready")
+		os.Exit(2)
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}

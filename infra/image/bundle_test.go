@@ -1,0 +1,96 @@
+package image_test
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// hosts is what a container reads as /etc/hosts.
+const hosts = "127.0.0.1 localhost keycloak.localhost\n"
+
+// bundle unpacks an image into a new directory as an engine does, with the
+// configuration that compose.yaml asks for: the image's user and entrypoint, a root
+// that is read only, no capabilities, no new privileges, namespaces of its own but for
+// the network, in which the servers of the tests are.
+func bundle(t testing.TB, img v1.Image, environment map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "rootfs")
+	must(t, os.Mkdir(root, 0o755))
+	for header, content := range files(t, img) {
+		path := filepath.Join(root, filepath.Join("/", header.Name))
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		if header.Typeflag == tar.TypeDir {
+			must(t, os.MkdirAll(path, 0o755))
+			continue
+		}
+		must(t, os.WriteFile(path, content, header.FileInfo().Mode().Perm()))
+	}
+	// What engines make in every container.
+	for _, folder := range []string{"proc", "dev", "etc"} {
+		must(t, os.MkdirAll(filepath.Join(root, folder), 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte(hosts), 0o644))
+	config, err := img.ConfigFile()
+	must(t, err)
+	content, err := json.Marshal(spec(t, config, environment))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "config.json"), content, 0o644))
+	return dir
+}
+
+func spec(t testing.TB, config *v1.ConfigFile, environment map[string]string) specs.Spec {
+	t.Helper()
+	user, group, _ := strings.Cut(config.Config.User, ":")
+	uid, err := strconv.ParseUint(user, 10, 32)
+	must(t, err)
+	gid, err := strconv.ParseUint(group, 10, 32)
+	must(t, err)
+	process := &specs.Process{
+		User: specs.User{UID: uint32(uid), GID: uint32(gid)},
+		Args: config.Config.Entrypoint, Env: config.Config.Env, Cwd: "/",
+		Capabilities: &specs.LinuxCapabilities{}, NoNewPrivileges: true,
+	}
+	for name, value := range environment {
+		process.Env = append(process.Env, name+"="+value)
+	}
+	return specs.Spec{
+		Version: "1.0.2", Process: process,
+		Root:     &specs.Root{Path: "rootfs", Readonly: true},
+		Hostname: "container",
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		},
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+			},
+			Resources:     &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
+			MaskedPaths:   []string{"/proc/kcore", "/proc/keys", "/proc/timer_list"},
+			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
+		},
+	}
+}
+
+// within is how long whatever is waited for may take.
+const within = 20 * time.Second
+
+// eventually polls until done holds.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !done(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, within)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package compose_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/infra/image/compose"
+)
+
+const file = "../../../compose.yaml"
+
+// urls are the addresses that make run is told of in comments.
+var urls = []string{"DATABASE_URL", "REDIS_URL", "NATS_URL", "RABBITMQ_URL", "OIDC_ISSUER"}
+
+// ours are the services that are built here.
+var ours = []string{"migrate", "miniserver"}
+
+// problems are all that is wrong with a compose file.
+func problems(t *testing.T, content string, environment ...string) []string {
+	t.Helper()
+	project, err := compose.Load(t.Context(), file, []byte(content), environment...)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	found := append(compose.Check(project), compose.CheckComments(project, []byte(content), urls...)...)
+	for _, name := range ours {
+		service, there := project.Services[name]
+		if !there || service.Build == nil {
+			found = append(found, "there is no "+name+", built here")
+			continue
+		}
+		found = append(found, compose.CheckURLs(project, service)...)
+		if _, err := compose.Settings(service); err != nil {
+			found = append(found, err.Error())
+		}
+	}
+	return found
+}
+
+func read(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// compose.yaml is what compose takes, and whole: with JetStream and with RabbitMQ.
+func TestComposeFile(t *testing.T) {
+	t.Parallel()
+	for _, environment := range [][]string{nil, {"TRANSFER_BROKER=rabbitmq", "GATEWAY_HOST=host-gateway"}} {
+		for _, problem := range problems(t, read(t), environment...) {
+			t.Errorf("%q: %s", environment, problem)
+		}
+	}
+}
+
+// One command starts everything: nothing that the functions need is behind a profile,
+// and they come after the migration, which comes after Postgres.
+func TestOneCommandStartsEverything(t *testing.T) {
+	t.Parallel()
+	project, err := compose.Load(t.Context(), file, []byte(read(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := project.Services["miniserver"]
+	for name, condition := range map[string]string{
+		"migrate": "service_completed_successfully", "postgres": "service_healthy", "redis": "service_healthy",
+		"nats": "service_healthy", "keycloak": "service_healthy", "rabbitmq": "service_healthy",
+	} {
+		got := functions.DependsOn[name]
+		if got.Condition != condition || got.Required != (name != "rabbitmq") || len(project.Services[name].Profiles) > 0 != (name == "rabbitmq") {
+			t.Errorf("miniserver depends on %s: %+v", name, got)
+		}
+	}
+	if got := project.Services["migrate"].DependsOn["postgres"].Condition; got != "service_healthy" {
+		t.Errorf("migrate depends on postgres: %q", got)
+	}
+	s, err := compose.Settings(functions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Function != "" || s.Schedule != "auto" {
+		t.Errorf("FUNCTION=%q SCHEDULE=%q: not all functions, or nobody ticks them", s.Function, s.Schedule)
+	}
+	migrate, err := compose.Settings(project.Services["migrate"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if migrate.MigrationDatabaseURL != s.DatabaseURL {
+		t.Error("migrate brings another database up to date")
+	}
+	if grace := functions.StopGracePeriod; grace == nil || int64(*grace) <= int64(s.ShutdownGrace) {
+		t.Errorf("it is killed after %v, before SHUTDOWN_GRACE (%s)", grace, s.ShutdownGrace)
+	}
+}
+
+// Each planted mistake is found, and its message names it.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	good := read(t)
+	for _, c := range []struct{ old, new, says string }{
+		{"read_only: true", "readonly: true", "readonly"},
+		{"volumes: [redis:/data]", "volumes: [rediss:/data]", "undefined volume rediss"},
+		{"volumes: [redis:/data]", "", "redis: no volume is at /data"},
+		{"postgres:/var/lib/postgresql/data", "postgres:/var/lib/postgres", "postgres: no volume"},
+		{"image: postgres:17.6", "image: postgres:17", `the image "postgres:17" is not pinned`},
+		{"image: redis:7.4", "image: redis", `the image "redis" is not pinned`},
+		{"image: nats:2.12-alpine", "image: nats:latest", "is not pinned"},
+		{`"127.0.0.1:5432:5432"`, `"5432:5432"`, "postgres: port 5432"},
+		{`"127.0.0.1:6379:6379"`, `"0.0.0.0:6379:6379"`, "redis: port 6379"},
+		{`"127.0.0.1:4222:4222"`, `"127.0.0.1:4223:4222"`, "the comment's NATS_URL: nothing is at"},
+		{"nats://nats:4222", "nats://nats:4223", "NATS_URL: nothing is at nats:4223"},
+		{"POSTGRES_PASSWORD: miniserver", "POSTGRES_PASSWORD: other", "DATABASE_URL: its user or password"},
+		{"KC_HTTP_PORT: \"8082\"", "KC_HTTP_PORT: \"8080\"", "OIDC_ISSUER: nothing is at"},
+		{"keycloak.localhost:172.30.82.11", "keycloak.localhost:172.30.82.12", "OIDC_ISSUER: nothing is at"},
+		{"RABBITMQ_QUEUE: classic", "RABBITMQ_QUEUE: mirrored", "RABBITMQ_QUEUE must be"},
+		{"DEBUG_ENDPOINTS:", "DEBUG_ENDPOINT:", "settings do not know DEBUG_ENDPOINT"},
+		{"test: [CMD, /ko-app/command, ready]", "test: [NONE]", "miniserver has no healthcheck"},
+		{"postgres: {condition: service_healthy}", "postgres: {condition: service_started}", "miniserver waits for postgres to start"},
+		{"rabbitmq: {condition: service_healthy, required: false}", "rabbitmq: {condition: service_healthy}", "miniserver needs rabbitmq"},
+		{"realm.json:/opt", "realms.json:/opt", "realms.json: no such file"},
+		{":ro", ":rw", "keycloak may write"},
+		{"pull_policy: build\n", "pull_policy: missing\n", "migrate: what is built here"},
+		{"cap_drop: [ALL]", "cap_drop: [NET_RAW]", "miniserver: it is not read_only"},
+		{"dockerfile: infra/image/Dockerfile", "dockerfile: Dockerfile", "its Dockerfile"},
+		{"{COMMAND: serve}", "{COMMAND: server}", "its COMMAND"},
+		{"  redis:\n    image", "  cache:\n    image", "redis"},
+		{"# REDIS_URL=", "# REDIS=", "no comment says what REDIS_URL is"},
+		{"127.0.0.1:5672/\n", "127.0.0.1:5673/\n", "the comment's RABBITMQ_URL"},
+	} {
+		if !strings.Contains(good, c.old) {
+			t.Errorf("%q is not in the file", c.old)
+			continue
+		}
+		found := problems(t, strings.Replace(good, c.old, c.new, 1))
+		if !slices.ContainsFunc(found, func(line string) bool { return strings.Contains(line, c.says) }) {
+			t.Errorf("%q: found %q, want one with %q", c.new, found, c.says)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package image_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/miniserversystem/miniserver/infra/image/compose"
+)
+
+// koConfig is what both ways of building share.
+type koConfig struct {
+	DefaultBaseImage string `yaml:"defaultBaseImage"`
+	Builds           []struct {
+		ID      string
+		Env     []string
+		Flags   []string
+		Ldflags []string
+	}
+}
+
+func readKo(t testing.TB) koConfig {
+	t.Helper()
+	content, err := os.ReadFile(".ko.yaml")
+	must(t, err)
+	var config koConfig
+	must(t, yaml.Unmarshal(content, &config))
+	if len(config.Builds) != len(commands) || config.DefaultBaseImage == "" {
+		t.Fatalf(".ko.yaml: %+v", config)
+	}
+	return config
+}
+
+// dockerfile is read by BuildKit's own parser.
+func dockerfile(t testing.TB) []instructions.Stage {
+	t.Helper()
+	content, err := os.ReadFile("infra/image/Dockerfile")
+	must(t, err)
+	tree, err := parser.Parse(bytes.NewReader(content))
+	must(t, err)
+	for _, warning := range tree.Warnings {
+		t.Errorf("Dockerfile: %s", warning.Short)
+	}
+	stages, _, err := instructions.Parse(tree.AST, nil)
+	must(t, err)
+	if len(stages) != 2 {
+		t.Fatalf("the Dockerfile has %d stages", len(stages))
+	}
+	return stages
+}
+
+// The Dockerfile makes the image that ko makes: its base, user and flags; and
+// compose.yaml asks for health by the program that is in it.
+func TestDockerfileIsAsKo(t *testing.T) {
+	t.Parallel()
+	config, stages := readKo(t), dockerfile(t)
+	if got := stages[1].BaseName; got != config.DefaultBaseImage {
+		t.Errorf("its base is %s, that of .ko.yaml %s", got, config.DefaultBaseImage)
+	}
+	var user string
+	var entrypoint []string
+	for _, command := range stages[1].Commands {
+		switch c := command.(type) {
+		case *instructions.UserCommand:
+			user = c.User
+		case *instructions.EntrypointCommand:
+			if entrypoint = c.CmdLine; c.PrependShell {
+				t.Error("its entrypoint needs a shell")
+			}
+		case *instructions.RunCommand:
+			t.Errorf("it runs %s in an image without a shell", c.CmdLine)
+		}
+	}
+	if user != nobody || len(entrypoint) != 1 {
+		t.Errorf("it runs %q as %q", entrypoint, user)
+	}
+	build := buildCommand(t, stages[0])
+	for _, one := range config.Builds {
+		for _, part := range append(append(slices.Clone(one.Env), one.Flags...), strings.Join(one.Ldflags, " ")) {
+			if !strings.Contains(build, part) {
+				t.Errorf("it builds by %s, and .ko.yaml has %s", build, part)
+			}
+		}
+	}
+	content, err := os.ReadFile("compose.yaml")
+	must(t, err)
+	project, err := compose.Load(t.Context(), "compose.yaml", content)
+	must(t, err)
+	if got, want := project.Services["miniserver"].HealthCheck.Test, []string{"CMD", entrypoint[0], "ready"}; !slices.Equal(got, want) {
+		t.Errorf("compose.yaml asks by %q, want %q", got, want)
+	}
+}
+
+// buildCommand is the shell command that builds.
+func buildCommand(t testing.TB, stage instructions.Stage) string {
+	t.Helper()
+	for _, command := range stage.Commands {
+		if run, ok := command.(*instructions.RunCommand); ok && strings.Contains(run.CmdLine[0], "go build") {
+			return run.CmdLine[0]
+		}
+	}
+	t.Fatal("the Dockerfile does not build")
+	return ""
+}
+
+// What .dockerignore leaves is enough to build both commands of, by the Dockerfile's
+// command, and is no more than what Go reads.
+func TestDockerContext(t *testing.T) {
+	t.Parallel()
+	context, out := dockerContext(t), t.TempDir()
+	if leaked, _ := filepath.Glob(filepath.Join(context, ".*")); len(leaked) > 0 {
+		t.Errorf("the context has %q", leaked)
+	}
+	build := strings.ReplaceAll(buildCommand(t, dockerfile(t)[0]), "/out/", out+"/")
+	for _, name := range commands {
+		command := exec.Command("sh", "-c", build)
+		command.Dir = context
+		command.Env = append(os.Environ(), "COMMAND="+name, "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH)
+		said, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, said)
+		}
+		if info, err := os.Stat(filepath.Join(out, "ko-app", "command")); err != nil || info.Mode()&0o111 == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+		must(t, os.RemoveAll(filepath.Join(out, "ko-app")))
+	}
+}
+
+// dockerContext copies what the Docker engine would be sent.
+func dockerContext(t testing.TB) string {
+	t.Helper()
+	content, err := os.ReadFile(".dockerignore")
+	must(t, err)
+	patterns, err := ignorefile.ReadAll(bytes.NewReader(content))
+	must(t, err)
+	ignored, err := patternmatcher.New(patterns)
+	must(t, err)
+	context := t.TempDir()
+	must(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		if path == ".git" || path == ".local" { // large
+			if skip, err := ignored.MatchesOrParentMatches(path); err != nil || skip {
+				return fs.SkipDir
+			}
+			t.Errorf("%s would be sent", path)
+			return fs.SkipDir
+		}
+		skip, err := ignored.MatchesOrParentMatches(path)
+		if err != nil || skip || entry.IsDir() {
+			return err
+		}
+		file, err := os.ReadFile(path)
+		must(t, err)
+		to := filepath.Join(context, path)
+		must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		return os.WriteFile(to, file, 0o644)
+	}))
+	return context
+}

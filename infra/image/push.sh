@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the images of infra/serve and infra/migrate with ko and pushes them, each with
+# its SBOM, to KO_DOCKER_REPO. Prints their names with digests, which is what to
+# deploy. .ko.yaml has the flags and the base.
+#   VERSION    the tag, and the version on the label; by default what git describe says
+#   PLATFORMS  by default linux/amd64,linux/arm64
+set -euo pipefail
+: "${KO_DOCKER_REPO:?set it to where the images go, such as registry.example.com/miniserver}"
+cd "$(dirname "$0")/../.."
+ko=$PWD/.local/bin/tools/ko
+(cd infra/image && go build -o "$ko" github.com/google/ko)
+
+version=${VERSION:-$(git describe --tags --always --dirty)}
+label=org.opencontainers.image
+# No time of the build, here or elsewhere: the same commit gives the same digest.
+exec "$ko" build --base-import-paths --tags "$version" \
+	--platform "${PLATFORMS:-linux/amd64,linux/arm64}" \
+	--image-user 65532:65532 \
+	--image-label "$label.title=miniserver" \
+	--image-label "$label.version=$version" \
+	--image-label "$label.revision=$(git rev-parse HEAD)" \
+	--image-label "$label.source=https://github.com/miniserversystem/miniserver" \
+	--image-label "$label.licenses=Apache-2.0" \
+	./infra/serve ./infra/migrate
