@@ -31,6 +31,10 @@ test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the firs
 test-browser: ## Use the start page in headless Chromium
 	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) -run Browser ./functions
 
+.PHONY: test-func
+test-func: $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
+	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./infra/func
+
 .PHONY: test-manifests
 test-manifests: ## Check the manifests as a cluster would, without one
 	cd infra/knative/check && go test -timeout 5m $(GO_TEST_FLAGS) ./...
@@ -55,14 +59,15 @@ kind-down: ## Remove the kind cluster
 lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated files are current
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
 		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	go vet ./... && go vet -tags browser,keycloak ./...
-	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags browser,keycloak ./functions ./infra/keycloak
+	go vet ./... && go vet -tags browser,func,keycloak ./...
+	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags browser,func,keycloak ./functions ./infra/func ./infra/keycloak
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff
 	cd infra/knative/check && go vet ./... && go mod tidy -diff
 	cd infra/knative/cluster && go vet -tags knative ./... && go mod tidy -diff
 	cd infra/image && go vet ./... && go mod tidy -diff && $(CURDIR)/$(TOOLS)/staticcheck ./...
+	cd infra/tools/func && go mod tidy -diff
 	@echo "lint: ok"
 
 .PHONY: generate
@@ -97,6 +102,13 @@ images: ## Build the images with ko and push them, each with its SBOM, to KO_DOC
 .PHONY: test-images
 test-images: ## Check the images in a registry of their own and under runc, and compose.yaml
 	cd infra/image && go test -timeout 9m $(GO_TEST_FLAGS) ./...
+
+.PHONY: func
+func: $(TOOLS)/func ## Build Knative's func CLI as .local/bin/tools/func (once, minutes)
+
+$(TOOLS)/func: $(wildcard infra/tools/func/*)
+	@mkdir -p $(TOOLS)
+	cd infra/tools/func && go build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ .
 
 .PHONY: bench
 bench: ## Measure ours beside the limits and the naive ways, in one run (minutes)

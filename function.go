@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/auth"
@@ -28,6 +30,7 @@ type Function struct {
 	schedule bool
 
 	stopSchedule context.CancelFunc
+	stopWatching context.CancelFunc // for signals
 	scheduled    sync.WaitGroup
 	measured     bool // METRICS_ADDRESS is listened on
 }
@@ -106,10 +109,14 @@ func (f *Function) Handle(w http.ResponseWriter, r *http.Request) { f.handler.Se
 func (f *Function) Local() fn.Local { return f.local }
 
 // Start begins the schedule, when all functions are in this process, and listens on
-// METRICS_ADDRESS, when it is set.
-func (f *Function) Start(ctx context.Context, _ map[string]string) error {
+// METRICS_ADDRESS, when it is set. The func CLI's middleware gives it a configuration,
+// its own copy of the environment; other callers give nil.
+func (f *Function) Start(ctx context.Context, configuration map[string]string) error {
 	if err := f.listenMetrics(); err != nil {
 		return err
+	}
+	if configuration != nil && f.stopWatching == nil {
+		f.watchSignals(ctx)
 	}
 	if !f.schedule || f.stopSchedule != nil {
 		return nil
@@ -117,6 +124,16 @@ func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 	ctx, f.stopSchedule = context.WithCancel(context.WithoutCancel(ctx))
 	f.scheduled.Go(func() { f.runtime.RunSchedule(ctx) })
 	return nil
+}
+
+// watchSignals is for the func CLI's middleware, which calls nobody when it begins
+// to shut down: without it, it would wait for ticks as long as they care to linger.
+func (f *Function) watchSignals(ctx context.Context) {
+	ctx, f.stopWatching = signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
+	f.scheduled.Go(func() {
+		<-ctx.Done()
+		f.StopClaiming()
+	})
 }
 
 func (f *Function) listenMetrics() error {
@@ -141,6 +158,9 @@ func (f *Function) StopClaiming() { f.runtime.StopClaiming() }
 func (f *Function) Stop(context.Context) error {
 	if f.stopSchedule != nil {
 		f.stopSchedule()
+	}
+	if f.stopWatching != nil {
+		f.stopWatching()
 	}
 	f.runtime.Close()
 	f.scheduled.Wait()

@@ -1,0 +1,107 @@
+//go:build func
+
+package funccli
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// image is an OCI image, unpacked.
+type image struct {
+	rootfs string
+	config imageConfig
+	files  []string // relative to the root, without directories
+	// bytes, of the layers and of the files
+	compressed, unpacked int64
+}
+
+// imageConfig is what a container runtime takes from an image.
+type imageConfig struct {
+	User       string
+	Env, Cmd   []string
+	WorkingDir string
+	StopSignal string
+}
+
+type descriptor struct {
+	Digest string
+	Size   int64
+}
+
+// unpack reads an OCI image layout with one image in it.
+func unpack(t testing.TB, layout string) *image {
+	t.Helper()
+	i := &image{rootfs: filepath.Join(t.TempDir(), "rootfs")}
+	must(t, os.Mkdir(i.rootfs, 0o755))
+	blob := func(d descriptor) string {
+		return filepath.Join(layout, "blobs", filepath.FromSlash(strings.Replace(d.Digest, ":", "/", 1)))
+	}
+	var index struct{ Manifests []descriptor }
+	read(t, filepath.Join(layout, "index.json"), &index)
+	if len(index.Manifests) != 1 {
+		t.Fatalf("%d images", len(index.Manifests))
+	}
+	var manifest struct {
+		Config descriptor
+		Layers []descriptor
+	}
+	read(t, blob(index.Manifests[0]), &manifest)
+	var config struct{ Config imageConfig }
+	read(t, blob(manifest.Config), &config)
+	i.config = config.Config
+	for _, layer := range manifest.Layers {
+		i.compressed += layer.Size
+		i.layer(t, blob(layer))
+	}
+	return i
+}
+
+func read(t testing.TB, path string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, json.Unmarshal(text, into))
+}
+
+func (i *image) layer(t testing.TB, path string) {
+	t.Helper()
+	file, err := os.Open(path)
+	must(t, err)
+	defer file.Close()
+	plain, err := gzip.NewReader(file)
+	must(t, err)
+	for archive := tar.NewReader(plain); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		must(t, err)
+		name := strings.TrimPrefix(filepath.Clean(header.Name), "/")
+		if !filepath.IsLocal(name) {
+			t.Fatalf("the layer has %q", header.Name)
+		}
+		target := filepath.Join(i.rootfs, name)
+		switch header.Typeflag {
+		case tar.TypeDir:
+			must(t, os.MkdirAll(target, header.FileInfo().Mode().Perm()))
+		case tar.TypeReg:
+			must(t, os.MkdirAll(filepath.Dir(target), 0o755))
+			out, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, header.FileInfo().Mode().Perm())
+			must(t, err)
+			n, err := io.Copy(out, archive)
+			must(t, errors.Join(err, out.Close()))
+			i.unpacked += n
+			i.files = append(i.files, name)
+		default:
+			t.Fatalf("%s is of type %q", name, header.Typeflag)
+		}
+	}
+}
