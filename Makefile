@@ -3,6 +3,8 @@ SHELL := /bin/bash
 GO_TEST_FLAGS ?=
 TOOLS := .local/bin/tools
 LAMBDA_ARCH ?= arm64
+# Of tests that are targets of their own.
+TAGS := browser,conformance,func,keycloak
 
 .PHONY: help
 help: ## Show what there is to make
@@ -43,6 +45,15 @@ test-manifests: ## Check the manifests as a cluster would, without one
 test-knative: ## Apply them to a real API server with Knative (builds both the first time)
 	cd infra/knative/cluster && go test -tags knative -timeout 60m -count 1 -v $(GO_TEST_FLAGS) .
 
+CONFORMANCE := CONFORMANCE_RESULTS=$(CURDIR)/.local/conformance CGO_ENABLED=1 go test -race -tags conformance -timeout 10m $(GO_TEST_FLAGS)
+
+.PHONY: test-conformance
+test-conformance: ## Ask every way of running the functions the same
+	@rm -rf .local/conformance
+	$(CONFORMANCE) ./infra/conformance
+	$(CONFORMANCE) -run Conformance ./infra/lambda
+	@$(CONFORMANCE) -count=1 -v -run Markdown ./infra/conformance | grep -E '^(\||- )'
+
 .PHONY: kind-up
 kind-up: ## Make a kind cluster with Knative (needs Docker)
 	@infra/knative/up.sh
@@ -59,8 +70,8 @@ kind-down: ## Remove the kind cluster
 lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated files are current
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
 		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	go vet ./... && go vet -tags browser,func,keycloak ./...
-	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags browser,func,keycloak ./functions ./infra/func ./infra/keycloak
+	go vet ./... && go vet -tags $(TAGS) ./...
+	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./functions ./infra/conformance ./infra/func ./infra/keycloak ./infra/lambda
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff
@@ -68,6 +79,8 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	cd infra/knative/cluster && go vet -tags knative ./... && go mod tidy -diff
 	cd infra/image && go vet ./... && go mod tidy -diff && $(CURDIR)/$(TOOLS)/staticcheck ./...
 	cd infra/tools/func && go mod tidy -diff
+	cd infra/conformance/funcgo && go vet ./... && go mod tidy -diff
+	cd infra/conformance/queueproxy && go mod tidy -diff
 	@echo "lint: ok"
 
 .PHONY: generate

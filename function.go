@@ -127,7 +127,8 @@ func (f *Function) Start(ctx context.Context, configuration map[string]string) e
 }
 
 // watchSignals is for the func CLI's middleware, which calls nobody when it begins
-// to shut down: without it, it would wait for ticks as long as they care to linger.
+// to shut down: it waits for running requests first, for ticks as long as they care to
+// linger, for live streams 30 s, and takes that for a fault.
 func (f *Function) watchSignals(ctx context.Context) {
 	ctx, f.stopWatching = signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
 	f.scheduled.Go(func() {
@@ -167,14 +168,26 @@ func (f *Function) Stop(context.Context) error {
 	return nil
 }
 
-// Ready reports whether the stores that this process needs have answered.
+// Ready reports whether the stores that this process needs have answered. What keeps
+// it is in the log and no error here: the func CLI's middleware would answer a probe
+// with it, as a fault of its own (500), and show it to whoever asks.
 func (f *Function) Ready(ctx context.Context) (bool, error) {
-	for _, one := range f.runs {
-		if err := f.runtime.Ready(ctx, one); err != nil {
-			return false, err
-		}
+	if err := f.Awaits(ctx); err != nil {
+		f.runtime.Log.InfoContext(ctx, "not ready", "error", err.Error())
+		return false, nil
 	}
 	return true, nil
+}
+
+// Awaits returns an error that names a store which has not answered yet, nil when all
+// have that this process needs.
+func (f *Function) Awaits(ctx context.Context) error {
+	for _, one := range f.runs {
+		if err := f.runtime.Ready(ctx, one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Alive reports whether the process can answer at all.

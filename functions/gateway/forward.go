@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
@@ -58,7 +59,23 @@ func answered(response *http.Response) error {
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		response.Body = &stream{response.Body, response.Request.Context()}
 	}
-	return refused(response)
+	if err := refused(response); err != nil {
+		return err
+	}
+	return between(response)
+}
+
+// between turns the error of somebody between us and the function into one of ours:
+// proxies of platforms answer in plain text when a function takes too long (504), has
+// too much to do or is not there (502, 503). Functions answer errors as problems.
+func between(response *http.Response) error {
+	switch {
+	case response.StatusCode < http.StatusInternalServerError || fn.HasMediaType(response.Header.Get("Content-Type"), problem.ContentType):
+		return nil
+	case response.StatusCode == http.StatusGatewayTimeout:
+		return fmt.Errorf("a proxy before it answered %s: %w", response.Status, context.DeadlineExceeded)
+	}
+	return fmt.Errorf("a proxy before it answered %s", response.Status)
 }
 
 // stream is the body of a stream. One that we end is at its end, and not broken

@@ -80,7 +80,7 @@ func (b *bench) footprint(ctx context.Context) error {
 	size := float64(mine.Size()) / mb
 	b.row("binary of all functions", fmt.Sprintf("%.1f MB", size), fmt.Sprintf("bare net/http: %.1f MB", float64(other.Size())/mb),
 		fmt.Sprintf("%.2f", float64(mine.Size())/float64(other.Size())), limited(size <= maxBinary, maxBinary, "MB"))
-	return nil
+	return b.coldStarts(ctx)
 }
 
 // resident measures the memory of all functions in one process under load.

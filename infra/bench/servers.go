@@ -31,8 +31,9 @@ type bench struct {
 	databases []string
 	closers   []func() error // of the experiment that runs, in the order of opening
 
-	rows  []row
-	notes []string
+	rows   []row
+	notes  []string
+	tables []string // of their own, after the notes
 }
 
 // poolSize is the system's default.

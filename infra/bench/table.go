@@ -51,6 +51,9 @@ func (b *bench) markdown() string {
 	for _, n := range b.notes {
 		out.WriteString("- " + n + "\n")
 	}
+	for _, t := range b.tables {
+		out.WriteString("\n" + t)
+	}
 	return out.String()
 }
 

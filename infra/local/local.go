@@ -238,8 +238,8 @@ func waitReady(ctx context.Context, f *function.Function) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	for {
-		ready, err := f.Ready(ctx)
-		if ready {
+		err := f.Awaits(ctx)
+		if err == nil {
 			return nil
 		}
 		select {

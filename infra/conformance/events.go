@@ -1,0 +1,82 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+// A CloudEvent with its attributes in headers, which are percent-encoded: it is the
+// same event in structured mode.
+func (s *scene) binary() string {
+	event := func(kind string) *http.Request {
+		return s.ask(http.MethodPost, fn.EventsPath, s.writer, changeBody("u_binary", "item1", "p_1"),
+			"Ce-Specversion: 1.0", "Ce-Id: "+kind+"%20%E2%82%AC", "Ce-Source: /binary", "Ce-Type: purchase."+kind)
+	}
+	s.purchase(event("completed"), event("refunded"))
+	again := s.send(s.envelope("completed", "completed €", "/binary", "u_binary"))
+	again.want(s.t, http.StatusOK)
+	if again.header.Get("Idempotent-Replayed") != "true" {
+		s.t.Errorf("the id was not decoded: %v %s", again.header, again.body)
+	}
+	return "200"
+}
+
+// The same as one JSON object.
+func (s *scene) structured() string {
+	s.purchase(s.envelope("completed", "1", "/structured", "u_structured"), s.envelope("refunded", "2", "/structured", "u_structured"))
+	return "200"
+}
+
+func (s *scene) envelope(kind, id, source, user string) *http.Request {
+	s.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"specversion": "1.0", "id": id, "source": source, "type": "purchase." + kind,
+		"datacontenttype": "application/json", "data": json.RawMessage(changeBody(user, "item1", "p_1")),
+	})
+	must(s.t, err)
+	return s.ask(http.MethodPost, fn.EventsPath, s.writer, string(body), "Content-Type: application/cloudevents+json; charset=UTF-8")
+}
+
+func (s *scene) purchase(completed, refunded *http.Request) {
+	s.t.Helper()
+	for i, sent := range []*http.Request{completed, refunded} {
+		a := s.send(sent)
+		a.want(s.t, http.StatusOK)
+		if want := []string{"ACTIVE", "REVOKED"}[i]; a.json(s.t)["status"] != want || a.header.Get("ETag") != fmt.Sprintf(`"%d"`, i+1) {
+			s.t.Errorf("%d: %v %s", i+1, a.header, a.body)
+		}
+	}
+}
+
+// Ticks alone carry a grant to a notification that is SENT, once.
+func (s *scene) ticks() string {
+	s.send(s.grant("ticks", "u_ticks", "item1")).want(s.t, http.StatusOK)
+	sent := func() int {
+		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_ticks' AND status = 'SENT'`)
+	}
+	by, within := s.carry()
+	s.eventually(within, "the notification is SENT", func() bool { return sent() == 1 })
+	a := s.send(s.ask(http.MethodGet, "/debug/notification/inbox/u_ticks", s.ops, ""))
+	a.want(s.t, http.StatusOK)
+	if told := a.json(s.t)["notifications"].([]any); len(told) != 1 || told[0].(map[string]any)["status"] != "SENT" {
+		s.t.Errorf("inbox: %s", a.body)
+	}
+	return by
+}
+
+// carry ticks what carries an event on, unless the process does so itself. It returns
+// who ticks, and how long that takes at most.
+func (s *scene) carry() (by string, within time.Duration) {
+	s.t.Helper()
+	if !s.adapter.Ticked {
+		return "by its own schedule", scheduleWithin
+	}
+	for _, function := range []string{"relay", "notify", "deliver"} {
+		must(s.t, s.instance.Tick(function))
+	}
+	return "by ticks from outside", 0
+}

@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// changing are the functions that a grant needs.
+var changing = []string{"gateway", "grant"}
+
+// A process is alive without its stores and ready once they have answered, without
+// being started again.
+func (s *scene) probes() string {
+	s.nats.mend(s.t)
+	s.begin(changing...)
+	if status := s.probe(Readiness); status != http.StatusServiceUnavailable {
+		s.t.Errorf("ready without Postgres: %d", status)
+	}
+	if status := s.probe(Liveness); status != http.StatusOK {
+		s.t.Errorf("alive without Postgres: %d", status)
+	}
+	s.send(s.grant("probes", "u_probes", "item1")).wantProblem(s.t, http.StatusServiceUnavailable, "unavailable")
+	s.postgres.mend(s.t)
+	s.eventually(startWithin, "ready once Postgres is there", func() bool { return s.probe(Readiness) == http.StatusOK })
+	s.send(s.grant("probes", "u_probes", "item1")).want(s.t, http.StatusOK)
+	return "503, then 200"
+}
+
+// slack is what a busy machine adds to a time limit.
+const slack = 5 * time.Second
+
+// A request whose store hangs ends as a problem when the function's time is over,
+// and is done once when it is sent again.
+func (s *scene) deadline() string {
+	grant, err := functions.Named("grant")
+	must(s.t, err)
+	s.start(changing...)
+	s.send(s.grant("before", "u_deadline", "item1")).want(s.t, http.StatusOK)
+	s.postgres.hang()
+	a := s.send(s.grant("deadline", "u_deadline", "item1"))
+	p, ok := problem.Parse(a.body)
+	if !ok || a.header.Get("Content-Type") != problem.ContentType || a.status != http.StatusGatewayTimeout && a.status != http.StatusServiceUnavailable {
+		s.t.Errorf("answered %d %v %s", a.status, a.header, a.body)
+	}
+	if a.took > grant.Timeout+slack {
+		s.t.Errorf("it took %s of %s", a.took, grant.Timeout)
+	}
+	s.postgres.resume()
+	s.eventually(startWithin, "done when it is sent again", func() bool {
+		return s.send(s.grant("deadline", "u_deadline", "item1")).status == http.StatusOK
+	})
+	if n := s.count(`SELECT version FROM entitlement.entitlements WHERE user_id = 'u_deadline'`); n != 2 {
+		s.t.Errorf("version %d", n)
+	}
+	return fmt.Sprintf("%d %s after %.1f s", a.status, p.Code, a.took.Seconds())
+}
+
+// After SIGTERM the request in flight is answered, nobody is let in any more, and the
+// processes end with status 0.
+func (s *scene) drain() string {
+	s.start(changing...)
+	s.send(s.grant("before", "u_drain", "item1")).want(s.t, http.StatusOK)
+	// Whoever holds the row holds up the grant.
+	tx, err := s.pool.Begin(s.t.Context())
+	must(s.t, err)
+	_, err = tx.Exec(s.t.Context(), `SELECT 1 FROM entitlement.entitlements WHERE user_id = 'u_drain' FOR UPDATE`)
+	must(s.t, err)
+	type result struct {
+		answer
+		err error
+	}
+	answered := make(chan result, 1)
+	request := s.grant("drain", "u_drain", "item1")
+	go func() {
+		a, err := s.try(request)
+		answered <- result{a, err}
+	}()
+	s.eventually(startWithin, "the grant waits for the row", func() bool {
+		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+	})
+	s.instance.Terminate()
+	began := time.Now()
+	if s.adapter.Quiet > 0 {
+		s.eventually(slack, "not ready any more", func() bool { return s.probe(Readiness) == http.StatusServiceUnavailable })
+	}
+	for _, address := range s.instance.Addresses() {
+		s.eventually(slack, address+" takes no connection", func() bool { return !listens(address) })
+	}
+	select {
+	case early := <-answered:
+		s.t.Fatalf("answered while it had to wait: %d %s %v", early.status, early.body, early.err)
+	default:
+	}
+	must(s.t, tx.Rollback(s.t.Context()))
+	got := <-answered
+	if must(s.t, got.err); got.status != http.StatusOK {
+		s.t.Errorf("the request in flight: %d %s", got.status, got.body)
+	}
+	must(s.t, s.instance.Wait(s.within()))
+	return fmt.Sprintf("answered, status 0 after %.1f s", time.Since(began).Seconds())
+}
+
+func listens(address string) bool {
+	connection, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close()
+	return true
+}
+
+// A name that the registry does not have is refused, with those that it has.
+func (s *scene) unknownFunction() string {
+	return s.refuses("FUNCTION", "nope", `there is no function "nope"; FUNCTION is one of gateway, `)
+}
+
+// A setting that cannot be read is refused by its name.
+func (s *scene) malformed() string {
+	return s.refuses("TICK_BUDGET", "soon", "TICK_BUDGET is not a valid")
+}
+
+func (s *scene) refuses(name, value, says string) string {
+	s.t.Helper()
+	s.environment[name] = value
+	status, printed := s.adapter.Refuse(s.t, s.environment)
+	line := strings.TrimSuffix(printed, "\n")
+	if status <= 0 || strings.Contains(line, "\n") || !strings.HasPrefix(line, "miniserver: ") || !strings.Contains(line, says) {
+		s.t.Errorf("status %d, printed %q, want one line with %q", status, printed, says)
+	}
+	return fmt.Sprintf("status %d, one line", status)
+}

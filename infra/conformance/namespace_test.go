@@ -1,0 +1,105 @@
+//go:build conformance && linux
+
+package conformance
+
+import (
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// namespace is a network of its own, with a loopback device and nothing else: what a
+// pod has, whose programs listen on fixed ports of all interfaces.
+type namespace struct{ work chan func() }
+
+// newNamespace makes one; it skips the test where that is not permitted.
+func newNamespace(t testing.TB) *namespace {
+	t.Helper()
+	n, made := &namespace{make(chan func())}, make(chan error)
+	go func() {
+		// The thread is never unlocked, so no other goroutine finds itself in this
+		// network. Nor does it end: it may have started programs before, for other tests,
+		// which are killed with the thread that started them.
+		runtime.LockOSThread()
+		err := syscall.Unshare(syscall.CLONE_NEWNET)
+		if err == nil {
+			err = raiseLoopback()
+		}
+		made <- err
+		for do := range n.work {
+			do()
+		}
+	}()
+	err := <-made
+	if err != nil {
+		t.Skipf("a network namespace needs root: %v", err)
+	}
+	return n
+}
+
+// raiseLoopback is "ip link set lo up".
+func raiseLoopback() error {
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(socket)
+	request := struct { // ifreq
+		name  [16]byte
+		flags uint16
+		_     [22]byte
+	}{name: [16]byte{'l', 'o'}, flags: syscall.IFF_UP | syscall.IFF_RUNNING}
+	if _, _, failed := syscall.Syscall(syscall.SYS_IOCTL, uintptr(socket), syscall.SIOCSIFFLAGS, uintptr(unsafe.Pointer(&request))); failed != 0 {
+		return failed
+	}
+	return nil
+}
+
+// do runs something on the thread that is in the network: sockets that it opens and
+// programs that it starts are there, too.
+func (n *namespace) do(work func()) {
+	done := make(chan struct{})
+	n.work <- func() {
+		defer close(done)
+		work()
+	}
+	<-done
+}
+
+func (n *namespace) dial(address string) (conn net.Conn, err error) {
+	n.do(func() { conn, err = net.DialTimeout("tcp", address, time.Second) })
+	return conn, err
+}
+
+// forward has address in the network lead to whatever dial connects to.
+func (n *namespace) forward(t testing.TB, address string, dial func() (net.Conn, error)) {
+	t.Helper()
+	var listener net.Listener
+	var err error
+	n.do(func() { listener, err = net.Listen("tcp", address) })
+	must(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := dial()
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_ = pair[0].Close()
+				}()
+			}
+		}
+	}()
+}
