@@ -4,10 +4,15 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // What operators watch of transfers: how they end, how long they are in progress,
@@ -79,6 +84,28 @@ func TestTransfersAreWatched(t *testing.T) {
 	if event == "" || !seen["transfer"] || !seen["transfer settled"] {
 		t.Errorf("the log tells %v", seen)
 	}
+}
+
+// A Postgres that hangs holds up what is asked of it, for a bounded time, and leaves
+// the other metrics alone.
+func TestMetricsWhilePostgresHangs(t *testing.T) {
+	t.Parallel()
+	direct := testkit.Database(t)
+	u, err := url.Parse(direct)
+	must(t, err)
+	v := newValve(t, u.Host)
+	u.Host = v.address()
+	s, _ := withPlayers(t, "WAKES=false", "METRICS_ADDRESS=127.0.0.1:0", "DATABASE_URL="+u.String())
+	if n := s.metric(t, `outbox_backlog{outbox="transfer"}`); n != 0 {
+		t.Errorf("%v events wait", n)
+	}
+	v.hang()
+	began := time.Now()
+	s.metric(t, `go_memstats_alloc_bytes_total`)
+	if took := time.Since(began); took > 4*telemetry.MeasureTimeout {
+		t.Errorf("it took %s", took)
+	}
+	v.goOn() // closing connections that hang takes long
 }
 
 // metric is a series as Prometheus reads it.

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -235,6 +236,8 @@ func (rt *Runtime) Metrics() (*telemetry.Metrics, error) {
 	metrics, err := telemetry.NewMetrics()
 	if err == nil {
 		rt.metrics = metrics
+		// The SDK has one for the whole process, and prints to standard error without.
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { rt.Log.Warn("a metric was not read", "error", err.Error()) }))
 	}
 	return metrics, err
 }
