@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // A code is worth nothing in a sign-in that it was not made for.
@@ -25,7 +27,7 @@ func TestAttackCode(t *testing.T) {
 	}
 	// The same at an issuer that we did not write.
 	t.Run("at the development issuer", func(t *testing.T) {
-		listener := listen(t)
+		listener := testkit.Listen(t)
 		dev := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 		s := start(t, listener, append([]string{"OIDC_ISSUER=" + dev.URL()}, quiet...)...)
 		attacker, victim := s.person(), s.person()

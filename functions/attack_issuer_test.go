@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // codeIssuer is an issuer at which browsers sign in and whose every answer a test
@@ -52,7 +54,7 @@ func newCodeIssuer(t testing.TB) *codeIssuer {
 	key, err := attackKey()
 	must(t, err)
 	i := &codeIssuer{signedIssuer: &signedIssuer{key: key}, grants: map[string]codeGrant{}}
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	i.url = "http://" + listener.Addr().String()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"net/http"
 	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // quiet keeps the anonymous limit out of tests that are about something else.
@@ -12,7 +14,7 @@ var quiet = []string{"WAKES=false", "LIMIT_ANONYMOUS_BURST=100000", "LIMIT_ANONY
 // startAt starts a system whose people sign in at i.
 func startAt(t testing.TB, i *codeIssuer, environment ...string) *system {
 	t.Helper()
-	return start(t, listen(t), append(append([]string{"OIDC_ISSUER=" + i.url}, quiet...), environment...)...)
+	return start(t, testkit.Listen(t), append(append([]string{"OIDC_ISSUER=" + i.url}, quiet...), environment...)...)
 }
 
 // The way back from the issuer works once, in the browser that began it.

@@ -30,7 +30,7 @@ type valve struct {
 // newValve returns an open valve before the server at target.
 func newValve(t testing.TB, target string) *valve {
 	t.Helper()
-	v := &valve{listener: listen(t)}
+	v := &valve{listener: testkit.Listen(t)}
 	var mutex sync.Mutex
 	var open []net.Conn
 	t.Cleanup(func() {
@@ -108,7 +108,7 @@ func severable(t testing.TB, address string) (*link, *valve, string) {
 // and a valve.
 func startSeverableIssuer(t testing.TB, gateway string, lifetime time.Duration) (*issuer.Server, *link, *valve) {
 	t.Helper()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	l, v, address := severable(t, "http://"+listener.Addr().String())
 	server, err := issuer.Start(context.Background(), listener, issuer.Options{
 		URL: address, RedirectURIs: []string{gateway + "/login/callback"}, AccessTokenLifetime: lifetime,
@@ -194,7 +194,7 @@ func (o *outages) visit(name string) visit {
 	v := visit{name: name, leaving: o.person(), arriving: o.person()}
 	v.leaving.signIn("bob", "/")
 	v.callback = v.arriving.atCallback("carol")
-	v.unseen = tokenOf(o.t, o.runtime.Settings.OIDCIssuer, issuer.OpsClientID, issuer.OpsClientSecret)
+	v.unseen = testkit.Token(o.t, o.runtime.Settings.OIDCIssuer, issuer.OpsClientID, issuer.OpsClientSecret)
 	return v
 }
 
@@ -220,7 +220,7 @@ func (o *outages) opens(path, header string) answer {
 // that it recovers by itself. A 200- is an overview of which parts are null.
 func TestPartsAreAway(t *testing.T) {
 	t.Parallel()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	people, toIssuer, _ := startSeverableIssuer(t, "http://"+listener.Addr().String(), 10*time.Minute)
 	database := testkit.Database(t)
 	toPostgres, _, databaseURL := severable(t, database)
@@ -233,7 +233,7 @@ func TestPartsAreAway(t *testing.T) {
 	o := &outages{system: start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false",
 		"DATABASE_URL="+databaseURL, "REDIS_URL="+redisURL, "NATS_URL="+nats.URL())}
 	o.pool = testkit.Connect(t, database)
-	o.token = tokenOf(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	o.token = testkit.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	o.session = o.person()
 	o.session.signIn("alice", "/")
 	o.user = o.session.do(http.MethodGet, mePath, "").json(t)["user_id"].(string)
@@ -472,7 +472,7 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 	for _, how := range []string{"refuses", "hangs"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			listener := listen(t)
+			listener := testkit.Listen(t)
 			people, toIssuer, valve := startSeverableIssuer(t, "http://"+listener.Addr().String(), signInLifetime)
 			s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 			alice := s.person()
@@ -522,9 +522,9 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 // back, and it works when it is there.
 func TestIssuerComesLater(t *testing.T) {
 	t.Parallel()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	people, toIssuer, _ := startSeverableIssuer(t, "http://"+listener.Addr().String(), 10*time.Minute)
-	token := tokenOf(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	token := testkit.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	toIssuer.cut()
 	s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 	nobody := s.person()
@@ -547,7 +547,7 @@ func TestIssuerComesLater(t *testing.T) {
 // they send the same request again, as they are told, they are signed in.
 func TestSignInGoesOnAfterRedis(t *testing.T) {
 	t.Parallel()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	people := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 	s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 	alice := s.person()

@@ -17,6 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/devserver/shop"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 const browserPatience = 20 * time.Second
@@ -34,17 +35,17 @@ type site struct {
 
 func setupSite(t testing.TB, environment ...string) *site {
 	t.Helper()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	origin := "http://" + listener.Addr().String()
-	people, err := issuer.Start(context.Background(), listen(t), issuer.Options{
+	people, err := issuer.Start(context.Background(), testkit.Listen(t), issuer.Options{
 		RedirectURIs:         []string{origin + "/login/callback"},
 		BackChannelLogoutURI: origin + "/logout/backchannel",
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = people.Stop() })
 	s := &site{origin: origin, issuer: people}
-	s.system = start(t, listen(t), append([]string{"GATEWAY_URL=" + origin, "OIDC_ISSUER=" + people.URL()}, environment...)...)
-	s.writer = tokenOf(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.system = start(t, testkit.Listen(t), append([]string{"GATEWAY_URL=" + origin, "OIDC_ISSUER=" + people.URL()}, environment...)...)
+	s.writer = testkit.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	goods, err := shop.New(shop.Options{
 		GatewayURL: origin, IssuerURL: people.URL(),
 		ClientID: issuer.PurchaseServiceClientID, ClientSecret: issuer.PurchaseServiceClientSecret,

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -49,9 +48,9 @@ type system struct {
 // environment overrides its settings.
 func setup(t testing.TB, environment ...string) *system {
 	t.Helper()
-	s := start(t, listen(t), append([]string{"OIDC_ISSUER=" + issuerURL(t)}, environment...)...)
-	s.writer = token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	s.ops = token(t, issuer.OpsClientID, issuer.OpsClientSecret)
+	s := start(t, testkit.Listen(t), append([]string{"OIDC_ISSUER=" + testkit.Issuer(t)}, environment...)...)
+	s.writer = testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = testkit.Token(t, testkit.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
 	return s
 }
 
@@ -90,75 +89,6 @@ func start(t testing.TB, listener net.Listener, environment ...string) *system {
 		}
 	})
 	return s
-}
-
-// theIssuer is shared by the tests of this package: it keeps no state of theirs.
-var theIssuer struct {
-	once sync.Once
-	url  string
-	err  error
-}
-
-func issuerURL(t testing.TB) string {
-	t.Helper()
-	theIssuer.once.Do(func() {
-		server, err := issuer.Start(context.Background(), listen(t), issuer.Options{})
-		if err != nil {
-			theIssuer.err = err
-			return
-		}
-		theIssuer.url = server.URL()
-	})
-	must(t, theIssuer.err)
-	return theIssuer.url
-}
-
-// listen takes a free port on loopback.
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := devserver.FreePort(0)
-		must(t, err)
-		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
-		if err == nil {
-			return listener
-		}
-		if tries == 0 {
-			t.Fatal(err)
-		}
-	}
-}
-
-// token returns an access token of a service client of the shared issuer.
-func token(t testing.TB, client, secret string) string {
-	t.Helper()
-	return tokenOf(t, issuerURL(t), client, secret)
-}
-
-func tokenOf(t testing.TB, issuerURL, client, secret string) string {
-	t.Helper()
-	var described struct {
-		Token string `json:"token_endpoint"`
-	}
-	discovery, err := http.Get(issuerURL + "/.well-known/openid-configuration")
-	must(t, err)
-	defer discovery.Body.Close()
-	must(t, json.NewDecoder(discovery.Body).Decode(&described))
-	request, err := http.NewRequest(http.MethodPost, described.Token, strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
-	must(t, err)
-	request.SetBasicAuth(client, secret)
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	var answer struct {
-		AccessToken string `json:"access_token"`
-	}
-	must(t, json.NewDecoder(response.Body).Decode(&answer))
-	if answer.AccessToken == "" {
-		t.Fatalf("no token for %s: %s", client, response.Status)
-	}
-	return answer.AccessToken
 }
 
 // answer is a response that was read.

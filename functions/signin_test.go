@@ -16,6 +16,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // provider is an issuer that people sign in at: the development issuer, or
@@ -53,7 +54,7 @@ func startDevIssuer(t *testing.T, gateway string, lifetime time.Duration, told b
 	if told {
 		options.BackChannelLogoutURI = gateway + "/logout/backchannel"
 	}
-	server, err := issuer.Start(context.Background(), listen(t), options)
+	server, err := issuer.Start(context.Background(), testkit.Listen(t), options)
 	must(t, err)
 	t.Cleanup(func() { _ = server.Stop() })
 	return devIssuer{server}
@@ -131,7 +132,7 @@ const csrf = "X-CSRF: 1"
 // signInSuite is everything that a browser does, with either issuer.
 func signInSuite(t *testing.T, begin startProvider) {
 	// One address for all: an issuer knows where people come from.
-	first := listen(t)
+	first := testkit.Listen(t)
 	address := first.Addr().String()
 	must(t, first.Close())
 	open := func(t *testing.T, lifetime time.Duration, told bool, environment ...string) (*system, provider) {
@@ -250,13 +251,13 @@ func signInSuite(t *testing.T, begin startProvider) {
 		s, p := open(t, signInLifetime, true)
 		alice := s.person()
 		alice.signIn("alice", "/")
-		writer := tokenOf(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+		writer := testkit.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 		s.writer = writer
 		wantStatus(t, s.grant("k1", "u_1", "item1"), http.StatusOK)
 		must(t, p.RotateKey())
 		// Old tokens go on, new ones are good at once.
 		wantStatus(t, s.grant("k2", "u_1", "item1"), http.StatusOK)
-		s.writer = tokenOf(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+		s.writer = testkit.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 		wantStatus(t, s.grant("k3", "u_1", "item1"), http.StatusOK)
 		bob := s.person()
 		bob.signIn("bob", "/")
@@ -273,7 +274,7 @@ func TestSignIn(t *testing.T) {
 // password at a time.)
 func TestTabsAtOnce(t *testing.T) {
 	t.Parallel()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	p := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, true)
 	s := start(t, listener, "OIDC_ISSUER="+p.URL(), "WAKES=false")
 	alice := s.person()

@@ -20,6 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 const (
@@ -162,7 +163,7 @@ func (f *follower) open() bool {
 func withPlayers(t testing.TB, environment ...string) (*system, *signedIssuer) {
 	t.Helper()
 	people := newSignedIssuer(t)
-	s := start(t, listen(t), append([]string{"OIDC_ISSUER=" + people.url}, environment...)...)
+	s := start(t, testkit.Listen(t), append([]string{"OIDC_ISSUER=" + people.url}, environment...)...)
 	s.writer = people.token(t, nil)
 	return s, people
 }
@@ -193,7 +194,7 @@ func (s *system) serve(listener net.Listener, runtime *fn.Runtime, handler http.
 // served puts the one process behind fn.Serve instead of the test's own server.
 func (s *system) served() (stop func() error) {
 	s.t.Helper()
-	listener := listen(s.t)
+	listener := testkit.Listen(s.t)
 	s.url = "http://" + listener.Addr().String()
 	return s.serve(listener, s.runtime, s.runtime.Invoke.(fn.Local)[functions.GatewayName])
 }
@@ -206,7 +207,7 @@ func (s *system) apart() (stopGateway, stopStream func() error) {
 	listeners := map[string]net.Listener{}
 	var where []string
 	for _, f := range functions.All {
-		listeners[f.Name] = listen(s.t)
+		listeners[f.Name] = testkit.Listen(s.t)
 		where = append(where, f.Name+"=http://"+listeners[f.Name].Addr().String())
 	}
 	settings.FunctionURL = strings.Join(where, ",")
@@ -442,7 +443,7 @@ func TestStreamTellsWhatWasSentLate(t *testing.T) {
 	t.Parallel()
 	var refusing atomic.Bool
 	refusing.Store(true)
-	receiver := &httptest.Server{Listener: listen(t), Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	receiver := &httptest.Server{Listener: testkit.Listen(t), Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if refusing.Load() && strings.Contains(string(body), "slow") {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -555,7 +556,7 @@ func TestStreamLifetime(t *testing.T) {
 // A stream ends with what its caller proved themselves by.
 func TestStreamEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	people := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, true)
 	s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 	cookie := func(p *person) string { return "Cookie: miniserver_session=" + p.cookie() }
@@ -588,7 +589,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	}
 	// Its session goes on: it is still told.
 	user := bob.do(http.MethodGet, "/v1/me", "").json(t)["user_id"].(string)
-	s.writer = tokenOf(t, people.URL(), "purchase-service", "purchase-service-secret")
+	s.writer = testkit.Token(t, people.URL(), "purchase-service", "purchase-service-secret")
 	s.grant("k1", user, "item1")
 	s.tellAll()
 	bobs.until(1, streamPatience)

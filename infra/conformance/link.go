@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // link is a way to a server, which is cut, carries, or hangs: then it takes
@@ -30,7 +30,7 @@ func linkTo(t testing.TB, address string) (*link, string) {
 	must(t, err)
 	// The port stays ours while we are cut: nobody else looks for one that is below
 	// the ephemeral ones at random.
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	l := &link{address: listener.Addr().String(), target: u.Host}
 	l.passing.L = &l.mutex
 	must(t, listener.Close())
@@ -123,20 +123,4 @@ func (h held) Write(p []byte) (int, error) {
 	}
 	h.link.mutex.Unlock()
 	return h.Writer.Write(p)
-}
-
-// listen takes a free port on loopback.
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := devserver.FreePort(0)
-		must(t, err)
-		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
-		if err == nil {
-			return listener
-		}
-		if tries == 0 {
-			t.Fatal(err)
-		}
-	}
 }

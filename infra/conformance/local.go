@@ -13,6 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // inProcess is all functions in the process of the test.
@@ -29,7 +30,7 @@ func StartLocal(t testing.TB, environment map[string]string, _ ...string) Instan
 	rt := fn.NewRuntime(loaded, slog.New(slog.NewJSONHandler(io.Discard, nil)), functions.All)
 	handler, err := functions.Together(rt)
 	must(t, err)
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
 	server.Start()
 	t.Cleanup(func() {

@@ -51,7 +51,7 @@ func newScene(t testing.TB, a Adapter) *scene {
 	s.nats, natsURL = linkTo(t, testkit.NATS(t).URL())
 	s.environment = map[string]string{
 		"DATABASE_URL": databaseURL, "NATS_URL": natsURL, "REDIS_URL": testkit.Redis(t).URL(),
-		"OIDC_ISSUER": issuerURL(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
+		"OIDC_ISSUER": testkit.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
 		"IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
 		"DEBUG_ENDPOINTS": "true", "SHUTDOWN_GRACE": grace.String(),
 		// Only ticks carry anything on: a wake would hide one that does not come.
@@ -61,8 +61,8 @@ func newScene(t testing.TB, a Adapter) *scene {
 		s.environment["SCHEDULE"] = "off"
 	}
 	maps.Copy(s.environment, a.Overrides)
-	s.writer = token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	s.ops = token(t, issuer.OpsClientID, issuer.OpsClientSecret)
+	s.writer = testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = testkit.Token(t, testkit.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
 	return s
 }
 

@@ -6,17 +6,14 @@ package funccli
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,9 +44,9 @@ func setup(t testing.TB) *system {
 		t: t, pool: testkit.Connect(t, database),
 		environment: []string{
 			"DATABASE_URL=" + database, "NATS_URL=" + testkit.NATS(t).URL(), "REDIS_URL=" + testkit.Redis(t).URL(),
-			"OIDC_ISSUER=" + issuerURL(t), "OIDC_CLIENT_SECRET=" + issuer.WebClientSecret,
+			"OIDC_ISSUER=" + testkit.Issuer(t), "OIDC_CLIENT_SECRET=" + issuer.WebClientSecret,
 		},
-		token: token(t),
+		token: testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
 	}
 }
 
@@ -84,51 +81,6 @@ func (s *system) wantTold(user string) {
 	until(s.t, "the notification is SENT", func() bool {
 		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND status = 'SENT'`, user) == 1
 	})
-}
-
-// theIssuer is shared by the tests of this package: it keeps no state of theirs.
-var theIssuer struct {
-	once sync.Once
-	url  string
-	err  error
-}
-
-func issuerURL(t testing.TB) string {
-	t.Helper()
-	theIssuer.once.Do(func() {
-		listener, err := net.Listen("tcp", freeAddress(t))
-		if err != nil {
-			theIssuer.err = err
-			return
-		}
-		server, err := issuer.Start(context.Background(), listener, issuer.Options{})
-		if err != nil {
-			theIssuer.err = err
-			return
-		}
-		theIssuer.url = server.URL()
-	})
-	must(t, theIssuer.err)
-	return theIssuer.url
-}
-
-func token(t testing.TB) string {
-	t.Helper()
-	request, err := http.NewRequest(http.MethodPost, issuerURL(t)+"/token", strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
-	must(t, err)
-	request.SetBasicAuth(issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	var answer struct {
-		AccessToken string `json:"access_token"`
-	}
-	must(t, json.NewDecoder(response.Body).Decode(&answer))
-	if answer.AccessToken == "" {
-		t.Fatalf("no token: %s", response.Status)
-	}
-	return answer.AccessToken
 }
 
 // tree copies what the repository has into a directory of this test's own, as a

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // runtimeServer is Lambda's Runtime API for one process, as its documentation has it
@@ -70,7 +72,7 @@ func startRuntime(t testing.TB) *runtimeServer {
 		_, _ = io.WriteString(w, "{}")
 	})
 	mux.HandleFunc("GET /2020-01-01/extension/event/next", func(_ http.ResponseWriter, r *http.Request) { s.hang(r) })
-	listener := listen(t)
+	listener := testkit.Listen(t)
 	s.address = listener.Addr().String()
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(listener) }()

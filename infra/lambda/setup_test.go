@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +19,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
@@ -127,11 +124,11 @@ func setup(t testing.TB) *system {
 		t: t, pool: testkit.Connect(t, database),
 		environment: map[string]string{
 			"DATABASE_URL": database, "NATS_URL": testkit.NATS(t).URL(), "REDIS_URL": testkit.Redis(t).URL(),
-			"OIDC_ISSUER": issuerURL(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": "https://" + urlHost,
+			"OIDC_ISSUER": testkit.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": "https://" + urlHost,
 			"SCHEDULE": "off", "WAKES": "false",
 		},
-		writer: token(t, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
-		ops:    token(t, issuer.OpsClientID, issuer.OpsClientSecret),
+		writer: testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
+		ops:    testkit.Token(t, testkit.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret),
 	}
 }
 
@@ -152,62 +149,6 @@ func (s *system) count(sql string, args ...any) int {
 	var n int
 	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 	return n
-}
-
-// theIssuer is shared by the tests of this package: it keeps no state of theirs.
-var theIssuer struct {
-	once sync.Once
-	url  string
-	err  error
-}
-
-func issuerURL(t testing.TB) string {
-	t.Helper()
-	theIssuer.once.Do(func() {
-		server, err := issuer.Start(context.Background(), listen(t), issuer.Options{})
-		if err != nil {
-			theIssuer.err = err
-			return
-		}
-		theIssuer.url = server.URL()
-	})
-	must(t, theIssuer.err)
-	return theIssuer.url
-}
-
-func token(t testing.TB, client, secret string) string {
-	t.Helper()
-	request, err := http.NewRequest(http.MethodPost, issuerURL(t)+"/token", strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode()))
-	must(t, err)
-	request.SetBasicAuth(client, secret)
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer response.Body.Close()
-	var answer struct {
-		AccessToken string `json:"access_token"`
-	}
-	must(t, json.NewDecoder(response.Body).Decode(&answer))
-	if answer.AccessToken == "" {
-		t.Fatalf("no token for %s: %s", client, response.Status)
-	}
-	return answer.AccessToken
-}
-
-// listen takes a free port on loopback.
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := devserver.FreePort(0)
-		must(t, err)
-		listener, err := net.Listen("tcp", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String())
-		if err == nil {
-			return listener
-		}
-		if tries == 0 {
-			t.Fatal(err)
-		}
-	}
 }
 
 func must(t testing.TB, err error) {

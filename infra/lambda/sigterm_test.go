@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // ends passes connections on to Postgres and remembers how each client ended.
@@ -26,7 +28,7 @@ func (e *ends) through(t testing.TB, database string) string {
 	t.Helper()
 	u, err := url.Parse(database)
 	must(t, err)
-	listener, target := listen(t), u.Host
+	listener, target := testkit.Listen(t), u.Host
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
