@@ -1,4 +1,5 @@
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 GO_TEST_FLAGS ?=
 TOOLS := .local/bin/tools

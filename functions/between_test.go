@@ -24,6 +24,8 @@ func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 		"queue-proxy is full":    {503, "text/plain; charset=utf-8", "pending request queue full", 503, "unavailable"},
 		"a gateway without pods": {503, "", "no healthy upstream", 503, "unavailable"},
 		"bad gateway, a page":    {502, "text/html", "<h1>Bad Gateway</h1>", 503, "unavailable"},
+		"a host that is not":     {404, "", "", 503, "unavailable"},
+		"the function's own 404": {404, problem.ContentType, `{"type":"/docs#x","status":404,"code":"own"}`, 404, "own"},
 		"any other error":        {500, "text/plain", "oops", 503, "unavailable"},
 		"the function's own 503": {503, problem.ContentType, `{"type":"/docs#x","status":503,"code":"own"}`, 503, "own"},
 		"the function's own 500": {500, problem.ContentType + "; charset=utf-8", `{"type":"/docs#x","status":500,"code":"own"}`, 500, "own"},

@@ -67,10 +67,10 @@ func answered(response *http.Response) error {
 
 // between turns the error of somebody between us and the function into one of ours:
 // proxies of platforms answer in plain text when a function takes too long (504), has
-// too much to do or is not there (502, 503). Functions answer errors as problems.
+// too much to do or is not there (404, 502, 503). Functions answer errors as problems.
 func between(response *http.Response) error {
 	switch {
-	case response.StatusCode < http.StatusInternalServerError || fn.HasMediaType(response.Header.Get("Content-Type"), problem.ContentType):
+	case response.StatusCode < http.StatusInternalServerError && response.StatusCode != http.StatusNotFound || fn.HasMediaType(response.Header.Get("Content-Type"), problem.ContentType):
 		return nil
 	case response.StatusCode == http.StatusGatewayTimeout:
 		return fmt.Errorf("a proxy before it answered %s: %w", response.Status, context.DeadlineExceeded)

@@ -137,6 +137,10 @@ Parameters:
     Description: >-
       Name of a secret in Secrets Manager, a JSON object with DATABASE_URL, REDIS_URL, NATS_URL and
       OIDC_CLIENT_SECRET, and WEBHOOK_SECRETS for webhooks
+  SecretsRevision:
+    Type: String
+    Default: "1"
+    Description: Change it when the secret has changed, which is read when the stack is deployed
   PublicUrl:
     Type: String
     AllowedPattern: https://[^/]+
@@ -191,6 +195,8 @@ Globals:
       - !Ref AWS::NoValue
     Environment:
       Variables:
+        # Nobody reads it: a change makes CloudFormation read the secret again.
+        SECRETS_REVISION: !Ref SecretsRevision
         # A process does nothing between its invocations.
         SCHEDULE: "off"
         WAKES: "false"

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/../.."
 . infra/knative/need.sh
 need_tools
 export KO_DOCKER_REPO=kind.local KIND_CLUSTER_NAME=$cluster
+# The node is of this machine's architecture; ko would take amd64.
+export GOOS=linux GOARCH="${GOARCH:-$(go env GOHOSTARCH)}"
 
 manifests=$(mktemp)
 trap 'rm -f "$manifests"' EXIT

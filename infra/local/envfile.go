@@ -29,7 +29,7 @@ func (l *Local) writeEnv(s settings.Settings) error {
 		lines = append(lines, [2]string{"RABBITMQ_URL", s.RabbitMQURL})
 	}
 	for _, line := range lines {
-		fmt.Fprintf(&out, "%s=%s\n", line[0], line[1])
+		fmt.Fprintf(&out, "%s=%s\n", line[0], quoted(line[1]))
 	}
 	// It holds passwords. A temporary file, so that nobody reads half of it.
 	if err := os.WriteFile(l.envPath()+".new", out.Bytes(), 0o600); err != nil {
@@ -56,7 +56,7 @@ func (l *Local) forgetOwn() error {
 			continue
 		}
 		name, value, _ := strings.Cut(line, "=")
-		if slices.Contains(own, name) && os.Getenv(name) == value {
+		if slices.Contains(own, name) && quoted(os.Getenv(name)) == value {
 			if err := os.Unsetenv(name); err != nil {
 				return err
 			}
@@ -64,3 +64,6 @@ func (l *Local) forgetOwn() error {
 	}
 	return nil
 }
+
+// quoted is value as one word of a shell.
+func quoted(value string) string { return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'" }

@@ -29,7 +29,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if s.MigrationDatabaseURL != "" && s.AccountDatabaseURL+s.EntitlementDatabaseURL+s.NotificationDatabaseURL != "" {
+	if s.MigrationDatabaseURL != "" && s.AccountDatabaseURL+s.EntitlementDatabaseURL+s.NotificationDatabaseURL+s.TransferDatabaseURL != "" {
 		return errors.New("MIGRATION_DATABASE_URL is one database, and the domains have databases of their own; leave it out, and set theirs to direct connections for this command")
 	}
 	for _, domain := range migrations.Domains {

@@ -35,7 +35,7 @@ type Settings struct {
 	TransferDatabaseURL     string `env:"TRANSFER_DATABASE_URL" doc:"Database of the schemas core and integration; falls back to DATABASE_URL."`
 	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where infra/migrate connects to, when the other URLs lead to a transaction pooler."`
 	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" doc:"Connections a process opens to each database at most."`
-	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer before 1.21 in transaction mode: exec."`
+	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer in transaction mode: exec."`
 	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
 	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; the others are found through it."`
 	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
