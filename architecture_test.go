@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook"},
 	{"pkg/fn"},
 	{"pkg/testkit", "pkg/devserver/shop"},
+	{"pkg/testkit/identity"},
 	{"functions/internal/*"},
 	{"functions/*"},
 	{"functions/gateway"},
@@ -45,7 +46,7 @@ var layers = [][]string{
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"pkg/testkit", "infra/conformance"}
+var forTests = []string{"pkg/testkit", "pkg/testkit/identity", "infra/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}

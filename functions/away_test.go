@@ -15,6 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 const awayPatience = 20 * time.Second
@@ -194,7 +195,7 @@ func (o *outages) visit(name string) visit {
 	v := visit{name: name, leaving: o.person(), arriving: o.person()}
 	v.leaving.signIn("bob", "/")
 	v.callback = v.arriving.atCallback("carol")
-	v.unseen = testkit.Token(o.t, o.runtime.Settings.OIDCIssuer, issuer.OpsClientID, issuer.OpsClientSecret)
+	v.unseen = identity.Token(o.t, o.runtime.Settings.OIDCIssuer, issuer.OpsClientID, issuer.OpsClientSecret)
 	return v
 }
 
@@ -233,7 +234,7 @@ func TestPartsAreAway(t *testing.T) {
 	o := &outages{system: start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false",
 		"DATABASE_URL="+databaseURL, "REDIS_URL="+redisURL, "NATS_URL="+nats.URL())}
 	o.pool = testkit.Connect(t, database)
-	o.token = testkit.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	o.token = identity.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	o.session = o.person()
 	o.session.signIn("alice", "/")
 	o.user = o.session.do(http.MethodGet, mePath, "").json(t)["user_id"].(string)
@@ -524,7 +525,7 @@ func TestIssuerComesLater(t *testing.T) {
 	t.Parallel()
 	listener := testkit.Listen(t)
 	people, toIssuer, _ := startSeverableIssuer(t, "http://"+listener.Addr().String(), 10*time.Minute)
-	token := testkit.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	token := identity.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	toIssuer.cut()
 	s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 	nobody := s.person()

@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 // setupQueues is a site whose functions are ticked, as make run does it.
@@ -59,7 +59,7 @@ func (b *tab) atSignIn(name string) {
 // enqueue joins a queue as one of the issuer's services.
 func (s *site) enqueue(client, secret, mode, attributes string) {
 	s.t.Helper()
-	wantStatus(s.t, s.call(http.MethodPost, "/v1/matchmaking/queues/"+mode+"/tickets", testkit.Token(s.t, s.issuer.URL(), client, secret),
+	wantStatus(s.t, s.call(http.MethodPost, "/v1/matchmaking/queues/"+mode+"/tickets", identity.Token(s.t, s.issuer.URL(), client, secret),
 		fmt.Sprintf(`{"party_size":1,"attributes":%s,"idempotency_key":"k1"}`, attributes)), http.StatusCreated)
 }
 

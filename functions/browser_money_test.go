@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 // banked signs a player in, in a browser of their own, and opens an account; it
@@ -121,7 +121,7 @@ func TestBrowserMoneyIsExact(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
 	b := s.player(t, "alice")
-	operator := testkit.Token(t, s.issuer.URL(), "ops", "ops-secret")
+	operator := identity.Token(t, s.issuer.URL(), "ops", "ops-secret")
 	for key, balance := range map[string]string{"k1": "123456789012345.6789", "k2": "0"} {
 		wantStatus(t, s.call(http.MethodPost, "/v1/accounts", operator,
 			fmt.Sprintf(`{"ownerUserId":%q,"currency":"XTS","initialBalance":%s}`, b.text("#user-id"), balance), "Idempotency-Key: "+key), http.StatusCreated)

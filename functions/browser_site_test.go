@@ -18,6 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver/shop"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 const browserPatience = 20 * time.Second
@@ -45,7 +46,7 @@ func setupSite(t testing.TB, environment ...string) *site {
 	t.Cleanup(func() { _ = people.Stop() })
 	s := &site{origin: origin, issuer: people}
 	s.system = start(t, testkit.Listen(t), append([]string{"GATEWAY_URL=" + origin, "OIDC_ISSUER=" + people.URL()}, environment...)...)
-	s.writer = testkit.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.writer = identity.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	goods, err := shop.New(shop.Options{
 		GatewayURL: origin, IssuerURL: people.URL(),
 		ClientID: issuer.PurchaseServiceClientID, ClientSecret: issuer.PurchaseServiceClientSecret,

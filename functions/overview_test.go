@@ -14,6 +14,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 const overviewPath = "/v1/me/overview"
@@ -216,8 +217,8 @@ func TestOverviewWithoutDatabases(t *testing.T) {
 	listener := testkit.Listen(t)
 	issuer := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 	s := start(t, listener, "OIDC_ISSUER="+issuer.URL(), "WAKES=false", "ACCOUNT_DATABASE_URL="+accountsURL, "ENTITLEMENT_DATABASE_URL="+entitlementsURL)
-	s.writer = testkit.Token(t, issuer.URL(), "purchase-service", "purchase-service-secret")
-	stranger := testkit.Token(t, issuer.URL(), "ops", "ops-secret")
+	s.writer = identity.Token(t, issuer.URL(), "purchase-service", "purchase-service-secret")
+	stranger := identity.Token(t, issuer.URL(), "ops", "ops-secret")
 	alice := s.person()
 	alice.signIn("alice", "/")
 	user := alice.do(http.MethodGet, mePath, "").json(t)["user_id"].(string)

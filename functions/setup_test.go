@@ -25,6 +25,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
@@ -48,9 +49,9 @@ type system struct {
 // environment overrides its settings.
 func setup(t testing.TB, environment ...string) *system {
 	t.Helper()
-	s := start(t, testkit.Listen(t), append([]string{"OIDC_ISSUER=" + testkit.Issuer(t)}, environment...)...)
-	s.writer = testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	s.ops = testkit.Token(t, testkit.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
+	s := start(t, testkit.Listen(t), append([]string{"OIDC_ISSUER=" + identity.Issuer(t)}, environment...)...)
+	s.writer = identity.Token(t, identity.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = identity.Token(t, identity.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
 	return s
 }
 

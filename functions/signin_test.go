@@ -17,6 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 // provider is an issuer that people sign in at: the development issuer, or
@@ -251,13 +252,13 @@ func signInSuite(t *testing.T, begin startProvider) {
 		s, p := open(t, signInLifetime, true)
 		alice := s.person()
 		alice.signIn("alice", "/")
-		writer := testkit.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+		writer := identity.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 		s.writer = writer
 		wantStatus(t, s.grant("k1", "u_1", "item1"), http.StatusOK)
 		must(t, p.RotateKey())
 		// Old tokens go on, new ones are good at once.
 		wantStatus(t, s.grant("k2", "u_1", "item1"), http.StatusOK)
-		s.writer = testkit.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+		s.writer = identity.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 		wantStatus(t, s.grant("k3", "u_1", "item1"), http.StatusOK)
 		bob := s.person()
 		bob.signIn("bob", "/")

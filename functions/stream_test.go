@@ -21,6 +21,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 const (
@@ -589,7 +590,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	}
 	// Its session goes on: it is still told.
 	user := bob.do(http.MethodGet, "/v1/me", "").json(t)["user_id"].(string)
-	s.writer = testkit.Token(t, people.URL(), "purchase-service", "purchase-service-secret")
+	s.writer = identity.Token(t, people.URL(), "purchase-service", "purchase-service-secret")
 	s.grant("k1", user, "item1")
 	s.tellAll()
 	bobs.until(1, streamPatience)

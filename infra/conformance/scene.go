@@ -12,6 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 const (
@@ -51,7 +52,7 @@ func newScene(t testing.TB, a Adapter) *scene {
 	s.nats, natsURL = linkTo(t, testkit.NATS(t).URL())
 	s.environment = map[string]string{
 		"DATABASE_URL": databaseURL, "NATS_URL": natsURL, "REDIS_URL": testkit.Redis(t).URL(),
-		"OIDC_ISSUER": testkit.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
+		"OIDC_ISSUER": identity.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
 		"IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
 		"DEBUG_ENDPOINTS": "true", "SHUTDOWN_GRACE": grace.String(),
 		// Only ticks carry anything on: a wake would hide one that does not come.
@@ -61,8 +62,8 @@ func newScene(t testing.TB, a Adapter) *scene {
 		s.environment["SCHEDULE"] = "off"
 	}
 	maps.Copy(s.environment, a.Overrides)
-	s.writer = testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	s.ops = testkit.Token(t, testkit.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
+	s.writer = identity.Token(t, identity.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = identity.Token(t, identity.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
 	return s
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
@@ -44,9 +45,9 @@ func setup(t testing.TB) *system {
 		t: t, pool: testkit.Connect(t, database),
 		environment: []string{
 			"DATABASE_URL=" + database, "NATS_URL=" + testkit.NATS(t).URL(), "REDIS_URL=" + testkit.Redis(t).URL(),
-			"OIDC_ISSUER=" + testkit.Issuer(t), "OIDC_CLIENT_SECRET=" + issuer.WebClientSecret,
+			"OIDC_ISSUER=" + identity.Issuer(t), "OIDC_CLIENT_SECRET=" + issuer.WebClientSecret,
 		},
-		token: testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
+		token: identity.Token(t, identity.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 func TestMain(m *testing.M) {
@@ -124,11 +125,11 @@ func setup(t testing.TB) *system {
 		t: t, pool: testkit.Connect(t, database),
 		environment: map[string]string{
 			"DATABASE_URL": database, "NATS_URL": testkit.NATS(t).URL(), "REDIS_URL": testkit.Redis(t).URL(),
-			"OIDC_ISSUER": testkit.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": "https://" + urlHost,
+			"OIDC_ISSUER": identity.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": "https://" + urlHost,
 			"SCHEDULE": "off", "WAKES": "false",
 		},
-		writer: testkit.Token(t, testkit.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
-		ops:    testkit.Token(t, testkit.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret),
+		writer: identity.Token(t, identity.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret),
+		ops:    identity.Token(t, identity.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret),
 	}
 }
 

@@ -1,17 +1,18 @@
-package testkit
+// Package identity gives tests a sign-in issuer, and tokens of it. It is not in
+// testkit because every test would be linked with the issuer's libraries.
+package identity
 
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // theIssuer is this process's development issuer.
@@ -26,7 +27,7 @@ var theIssuer struct {
 func Issuer(t testing.TB) string {
 	t.Helper()
 	theIssuer.once.Do(func() {
-		server, err := issuer.Start(context.Background(), Listen(t), issuer.Options{})
+		server, err := issuer.Start(context.Background(), testkit.Listen(t), issuer.Options{})
 		if theIssuer.err = err; err == nil {
 			theIssuer.url = server.URL()
 		}
@@ -74,23 +75,5 @@ func answerOf(t testing.TB, request *http.Request, into any) {
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
 		t.Fatalf("%s %s: %s: %v", request.Method, request.URL, response.Status, err)
-	}
-}
-
-// Listen takes a free port on loopback.
-func Listen(t testing.TB) net.Listener {
-	t.Helper()
-	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := devserver.FreePort(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-		if err == nil {
-			return listener
-		}
-		if tries == 0 {
-			t.Fatal(err)
-		}
 	}
 }
