@@ -64,8 +64,11 @@ var columns = []string{"local", "serve", "processes", "func-go", "queue-proxy", 
 // adapters, with what an adapter is without below it.
 func Table(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil || len(files) == 0 {
-		return "", fmt.Errorf("no results in %s: %w", dir, err)
+	if err != nil {
+		return "", err
+	}
+	if len(files) == 0 {
+		return "", fmt.Errorf("no results in %s", dir)
 	}
 	var all []*results
 	for _, file := range files {
