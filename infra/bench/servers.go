@@ -54,7 +54,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	listener, err := listen()
+	listener, err := devserver.Listen(0)
 	if err != nil {
 		return err
 	}

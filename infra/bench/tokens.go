@@ -4,9 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
-	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -41,7 +39,7 @@ func (b *bench) tokenIssuer() (*tokenIssuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listen()
+	listener, err := devserver.Listen(0)
 	if err != nil {
 		return nil, err
 	}
@@ -76,18 +74,4 @@ func (i *tokenIssuer) token(subject, client string, roles ...string) (string, er
 		"typ": "Bearer", "azp": client, "auth_time": now.Unix(), "sid": uuid.NewString(), "scope": "openid profile",
 		"preferred_username": subject, "realm_access": map[string]any{"roles": roles},
 	}).Serialize()
-}
-
-// listen takes a free port on loopback.
-func listen() (net.Listener, error) {
-	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := devserver.FreePort(0)
-		if err != nil {
-			return nil, err
-		}
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil || tries == 1 {
-			return listener, err
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -105,7 +104,7 @@ func push(to *httptest.Server) (map[string]string, error) {
 }
 
 func startRegistry() (*httptest.Server, error) {
-	listener, err := freePort()
+	listener, err := devserver.Listen(0)
 	if err != nil {
 		return nil, err
 	}
@@ -114,27 +113,6 @@ func startRegistry() (*httptest.Server, error) {
 	server.Listener = listener
 	server.Start()
 	return server, nil
-}
-
-// freePort listens on loopback.
-func freePort() (net.Listener, error) {
-	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := devserver.FreePort(0)
-		if err != nil {
-			return nil, err
-		}
-		listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-		if err == nil || tries == 0 {
-			return listener, err
-		}
-	}
-}
-
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	listener, err := freePort()
-	must(t, err)
-	return listener
 }
 
 func get(t testing.TB, address string) int {

@@ -53,7 +53,7 @@ type servers struct {
 // startServers starts them; the issuer is where at says, with the port in place of %d.
 func startServers(t testing.TB, at string) servers {
 	t.Helper()
-	plain, theirs := listen(t), listen(t)
+	plain, theirs := testkit.Listen(t), testkit.Listen(t)
 	name := fmt.Sprintf(at, theirs.Addr().(*net.TCPAddr).Port)
 	if strings.HasPrefix(at, "https:") {
 		authority, err := theAuthority()

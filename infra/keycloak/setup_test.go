@@ -5,10 +5,8 @@ package keycloak
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -52,12 +50,12 @@ func directory() (string, error) {
 }
 
 func startShared() error {
-	listener, err := listen()
+	listener, err := devserver.Listen(0)
 	if err != nil {
 		return err
 	}
 	shared.client = newWebClient(listener)
-	if listener, err = listen(); err != nil {
+	if listener, err = devserver.Listen(0); err != nil {
 		return err
 	}
 	shared.develop, err = issuer.Start(context.Background(), listener, issuer.Options{
@@ -79,17 +77,4 @@ func startShared() error {
 		BackChannelLogoutURL: shared.client.URL + "/logout/backchannel",
 	})
 	return err
-}
-
-func listen() (listener net.Listener, err error) {
-	for range portTries {
-		var port int
-		if port, err = devserver.FreePort(0); err != nil {
-			return nil, err
-		}
-		if listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return listener, nil
-		}
-	}
-	return nil, err
 }

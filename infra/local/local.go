@@ -209,19 +209,7 @@ func listen(port string, preferred int) (net.Listener, error) {
 	if port != "" {
 		return net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	}
-	const tries = 5 // somebody else may take the port in between
-	var listener net.Listener
-	var err error
-	for range tries {
-		var free int
-		if free, err = devserver.FreePort(preferred); err != nil {
-			return nil, err
-		}
-		if listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(free))); err == nil {
-			return listener, nil
-		}
-	}
-	return nil, err
+	return devserver.Listen(preferred)
 }
 
 func (l *Local) stop() error {

@@ -10,8 +10,11 @@ import (
 	"syscall"
 )
 
-// account is the user PostgreSQL runs as when we are root.
-type account struct{ uid, gid uint32 }
+// account is the user that servers which refuse to run as root have instead.
+type account struct {
+	name     string
+	uid, gid uint32
+}
 
 // serverAccount returns the unprivileged user for PostgreSQL, or nil when we
 // are not root and it simply runs as ourselves.
@@ -19,27 +22,18 @@ func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	name, err := accountName()
-	if err != nil {
-		return nil, err
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
-	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
-	return &account{uint32(uid), uint32(gid)}, errors.Join(errUID, errGID)
-}
-
-// accountName is the user that servers which refuse to run as root have instead.
-func accountName() (string, error) {
 	for _, name := range []string{"postgres", "nobody"} {
-		if u, err := user.Lookup(name); err == nil && u.Uid != "0" {
-			return name, nil
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+		gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
+		if errUID == nil && errGID == nil && uid != 0 {
+			return &account{name, uint32(uid), uint32(gid)}, nil
 		}
 	}
-	return "", errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as; " +
+	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody to run it as; " +
 		"run this as an ordinary user")
 }
 

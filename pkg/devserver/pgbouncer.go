@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -119,14 +118,7 @@ func (b *PgBouncer) run(ctx context.Context, program, libraries string) error {
 	if err != nil {
 		return err
 	}
-	err = proc.waitReady(ctx, bouncerReadyTimeout, func(ctx context.Context) error {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp4", hostPort(b.port))
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	})
+	err = proc.waitReady(ctx, bouncerReadyTimeout, accepts(b.port))
 	if err == nil {
 		b.proc = proc
 		return nil
@@ -144,12 +136,10 @@ func (b *PgBouncer) run(ctx context.Context, program, libraries string) error {
 func (b *PgBouncer) configure() error {
 	// As root it reads its files, and goes on as the account that Postgres has.
 	user := ""
-	if os.Geteuid() == 0 {
-		name, err := accountName()
-		if err != nil {
-			return err
-		}
-		user = "user = " + name
+	if account, err := serverAccount(); err != nil {
+		return err
+	} else if account != nil {
+		user = "user = " + account.name
 	}
 	quoted := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 	password, _ := b.server.User.Password()

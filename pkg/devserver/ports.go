@@ -20,8 +20,8 @@ const (
 	firstPort = 15000
 	endPort   = 32768
 
-	// bindAttempts is how often a server is started on another port after
-	// losing the race for one.
+	// bindAttempts is how often a port is bound, or a server started on another one,
+	// after losing the race for one.
 	bindAttempts = 5
 )
 
@@ -47,6 +47,20 @@ func FreePort(preferred int) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no free port between %d and %d on %s", firstPort, endPort-1, loopback)
+}
+
+// Listen listens on a port of 127.0.0.1 that [FreePort] finds, preferred or another.
+func Listen(preferred int) (listener net.Listener, err error) {
+	for range bindAttempts { // somebody else may take the port in between
+		var port int
+		if port, err = FreePort(preferred); err != nil {
+			return nil, err
+		}
+		if listener, err = net.Listen("tcp", hostPort(port)); err == nil {
+			return listener, nil
+		}
+	}
+	return nil, err
 }
 
 func portFree(port int) bool {

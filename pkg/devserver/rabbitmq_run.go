@@ -80,14 +80,7 @@ func (r *RabbitMQ) runMapper(ctx context.Context, e erlang, bin string, port int
 	if r.mapper, err = launch(cmd); err != nil {
 		return err
 	}
-	err = errors.Join(r.rememberPid(".epmd.pid", r.mapper), r.mapper.waitReady(ctx, epmdReadyTimeout, func(ctx context.Context) error {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "tcp4", hostPort(port))
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	}))
+	err = errors.Join(r.rememberPid(".epmd.pid", r.mapper), r.mapper.waitReady(ctx, epmdReadyTimeout, accepts(port)))
 	if errors.Is(err, errExited) {
 		return errPortTaken // it has no other reason
 	}

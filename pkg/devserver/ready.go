@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -47,3 +48,15 @@ func (p *process) waitReady(ctx context.Context, bound time.Duration, check func
 type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
+
+// accepts is a check that somebody takes connections on a port.
+func accepts(port int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp4", hostPort(port))
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}
+}

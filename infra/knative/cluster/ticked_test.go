@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,6 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
 )
 
 // ticked starts the functions that a grant passes through as kubelet would, writes a
@@ -30,17 +29,8 @@ import (
 func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 	database := testkit.Database(t)
 	pool := testkit.Connect(t, database)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := issuer.Start(t.Context(), listener, issuer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = id.Stop() })
 	k := kubelet{c: c, dir: t.TempDir(), here: map[string]string{
-		"REDIS_URL": testkit.Redis(t).URL(), "NATS_URL": testkit.NATS(t).URL(), "OIDC_ISSUER": id.URL(),
+		"REDIS_URL": testkit.Redis(t).URL(), "NATS_URL": testkit.NATS(t).URL(), "OIDC_ISSUER": identity.Issuer(t),
 		"ACCOUNT_DATABASE_URL": database, "ENTITLEMENT_DATABASE_URL": database,
 		"NOTIFICATION_DATABASE_URL": database, "TRANSFER_DATABASE_URL": database,
 	}}
@@ -57,7 +47,7 @@ func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 	k.here["FUNCTION_URL"] = "grant=" + at["grant"].String()
 	gateway := k.start(t, "gateway")
 
-	grant(t, gateway, id.URL())
+	grant(t, gateway, identity.Issuer(t))
 	for _, stage := range []struct{ function, before, after string }{
 		{"relay", "PENDING, none, none", "PUBLISHED, none, none"},
 		{"notify", "PUBLISHED, none, none", "PUBLISHED, PENDING, none"},
@@ -140,29 +130,12 @@ func (k kubelet) start(t *testing.T, function string) *url.URL {
 // grant grants something, as the purchase service.
 func grant(t *testing.T, gateway *url.URL, issuerURL string) {
 	t.Helper()
-	form := strings.NewReader(url.Values{"grant_type": {"client_credentials"}}.Encode())
-	request, err := http.NewRequest(http.MethodPost, issuerURL+"/token", form)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.SetBasicAuth(issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
-	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	body, err := answer(http.DefaultClient.Do(request))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var token struct {
-		AccessToken string `json:"access_token"`
-	}
-	if err := json.Unmarshal(body, &token); err != nil {
-		t.Fatal(err)
-	}
-	request, err = http.NewRequest(http.MethodPost, gateway.JoinPath("/v1/entitlements/grants").String(),
+	request, err := http.NewRequest(http.MethodPost, gateway.JoinPath("/v1/entitlements/grants").String(),
 		bytes.NewBufferString(`{"user_id":"u_1","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_1"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "Bearer "+token.AccessToken)
+	request.Header.Set("Authorization", "Bearer "+identity.Token(t, issuerURL, issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret))
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Idempotency-Key", "p_1")
 	if _, err := answer(http.DefaultClient.Do(request)); err != nil {

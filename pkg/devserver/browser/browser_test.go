@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -20,20 +19,11 @@ import (
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	const tries = 5 // somebody else may take the port in between
-	var listener net.Listener
-	var err error
-	for range tries {
-		var port int
-		if port, err = devserver.FreePort(0); err != nil {
-			continue
-		}
-		if listener, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			return listener
-		}
+	listener, err := devserver.Listen(0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal(err)
-	return nil
+	return listener
 }
 
 func serve(t *testing.T, handler http.HandlerFunc) string {
