@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type valve struct {
 	listener net.Listener
 	gate     sync.RWMutex // write-locked while it hangs
 	hangs    bool
+	requests atomic.Int64 // what clients sent, in pieces as they came
 }
 
 // newValve returns an open valve before the server at target.
@@ -57,9 +59,8 @@ func newValve(t testing.TB, target string) *valve {
 			mutex.Lock()
 			open = append(open, near, far)
 			mutex.Unlock()
-			for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-				go v.pass(pair[0], pair[1])
-			}
+			go v.pass(near, far, &v.requests)
+			go v.pass(far, near, new(atomic.Int64))
 		}
 	}()
 	return v
@@ -67,11 +68,12 @@ func newValve(t testing.TB, target string) *valve {
 
 func (v *valve) address() string { return v.listener.Addr().String() }
 
-func (v *valve) pass(from, to net.Conn) {
+func (v *valve) pass(from, to net.Conn, pieces *atomic.Int64) {
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
+		pieces.Add(1)
 		v.gate.RLock()
 		_, failed := to.Write(buffer[:n])
 		v.gate.RUnlock()

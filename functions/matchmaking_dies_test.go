@@ -29,7 +29,7 @@ func (s *system) dies(client redis.UniversalClient) {
 	s.t.Helper()
 	server, err := matchmaking.NewFixedServer(s.runtime.Settings.GameServer)
 	must(s.t, err)
-	publisher := dying{msjetstream.NewPublisher(s.runtime.NATS())}
+	publisher := dying{msjetstream.NewPublisher(s.runtime.NATS(), event.MatchmakingSubject)}
 	announcer := matchmaking.NewAnnouncer(s.store(client), server, publisher, "dies", time.Minute, func() {}, s.runtime.Log)
 	var report any
 	dead := make(chan struct{})

@@ -2,6 +2,8 @@ package functions_test
 
 import (
 	"context"
+	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	msjetstream "github.com/miniserversystem/miniserver/pkg/jetstream"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 // The broker loses its store after events were PUBLISHED and before they were
@@ -141,5 +144,84 @@ func TestManyLostByTheBroker(t *testing.T) {
 	}
 	if report := s.tick("reconcile"); report.Claimed != 0 {
 		t.Fatalf("the watermark did not pass: %+v", report)
+	}
+}
+
+// One message is lost while the broker still knows its id: it is published again under
+// another, or the broker would say that it has it.
+func TestLostWithinTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false", "RECONCILE_AFTER=1ms")
+	wantStatus(t, s.grant("lost", "u_1", "item1"), http.StatusOK)
+	s.tick("relay")
+	js, closeIt := stream(t, s)
+	defer closeIt()
+	found, err := js.Stream(t.Context(), msjetstream.StreamName(event.EntitlementSubject))
+	must(t, err)
+	must(t, found.DeleteMsg(t.Context(), 1))
+	if report := s.tick("notify"); report.Claimed != 0 {
+		t.Fatalf("the message is gone, and notify got %+v", report)
+	}
+	if report := s.tick("reconcile"); report.Retried != 1 {
+		t.Fatalf("reconcile: %+v, want the lost event published again", report)
+	}
+	if n := messages(t, s); n != 1 {
+		t.Fatalf("%d messages in the stream, want the one that was published again", n)
+	}
+	if report := s.tick("notify"); report.Done != 1 {
+		t.Fatalf("notify: %+v, want the event", report)
+	}
+}
+
+// Each consumer of an outbox has a watermark of its own, and both move: what is behind
+// them may be removed.
+func TestWatermarksOfTransfersMove(t *testing.T) {
+	t.Parallel()
+	s, people := withPlayers(t, "WAKES=false", "RECONCILE_AFTER=1ms")
+	operator := people.token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
+	alice, bob := people.player(t, "alice"), people.player(t, "bob")
+	from, to := s.opened(operator, s.userID(alice), "10"), s.opened(operator, s.userID(bob), "0")
+	wantStatus(t, s.pay(alice, s.transferKey(alice), from, to, "1"), http.StatusOK)
+	for _, function := range []string{"relay", "settle", "relay", "notify", "reconcile"} {
+		s.tick(function)
+	}
+	for consumer, condition := range map[string]string{"settle": transfer.CompletedEvents, "notify": transfer.SettledEvents} {
+		if n := s.count(`SELECT count(*) FROM integration.outbox_events WHERE ` + condition); n == 0 {
+			t.Fatalf("there are no events for %s; this test shows nothing", consumer)
+		}
+		if n := s.count(`SELECT count(*) FROM integration.outbox_events WHERE `+condition+
+			` AND event_id > coalesce((SELECT up_to FROM integration.outbox_reconciled WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')`, consumer); n != 0 {
+			t.Errorf("%d events that %s has are beyond its watermark", n, consumer)
+		}
+	}
+}
+
+// The same event twice in one batch is settled once.
+func TestSettledOnceWithinABatch(t *testing.T) {
+	t.Parallel()
+	s, people := withPlayers(t, "WAKES=false")
+	operator := people.token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
+	alice, bob := people.player(t, "alice"), people.player(t, "bob")
+	from, to := s.opened(operator, s.userID(alice), "0"), s.opened(operator, s.userID(bob), "10")
+	wantStatus(t, s.pay(bob, s.transferKey(bob), to, from, "1"), http.StatusOK)
+	s.tick("relay")
+	js, closeIt := stream(t, s)
+	defer closeIt()
+	found, err := js.Stream(t.Context(), msjetstream.StreamName(event.TransferSubject))
+	must(t, err)
+	state := found.CachedInfo().State
+	for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+		sent, err := found.GetMsg(t.Context(), seq)
+		must(t, err)
+		sent.Header.Set(jetstream.MsgIDHeader, "again-"+strconv.FormatUint(seq, 10))
+		_, err = js.PublishMsg(t.Context(), &nats.Msg{Subject: sent.Subject, Header: sent.Header, Data: sent.Data})
+		must(t, err)
+	}
+	events := int(state.Msgs)
+	if report := s.tick("settle"); report.Claimed != 2*events || report.Done != 2*events {
+		t.Errorf("settle: %+v, want each of %d events twice", report, events)
+	}
+	if n := s.count(`SELECT count(*) FROM integration.outbox_events WHERE event_type = 'TransferSettled'`); n != events {
+		t.Errorf("%d TransferSettled for %d transfers that came twice in one batch", n, events)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions/internal/queues"
 	"github.com/miniserversystem/miniserver/pkg/agones"
+	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
@@ -24,9 +25,9 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	announcer := matchmaking.NewAnnouncer(store, allocator, jetstream.NewPublisher(e.NATS()), e.Worker(),
+	announcer := matchmaking.NewAnnouncer(store, allocator, jetstream.NewPublisher(e.NATS(), event.MatchmakingSubject), e.Worker(),
 		e.Settings.AllocatorPatience, func() { e.Wake("notify") }, e.Logger())
-	e.Tick(announcer.Step)
+	e.Tick(fn.Source{Name: "matches", Step: announcer.Step})
 	return nil
 }
 

@@ -4,7 +4,6 @@ package cleanup
 
 import (
 	"context"
-	"errors"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -34,20 +33,34 @@ func New(e *fn.Env) error {
 	keepOwned := entitlement.Retention{Published: s.OutboxRetention, AuditMonths: s.AuditRetentionMonths}
 	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention}
 
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		// One part that fails must not keep the others from their work.
-		audit, auditErr := owned.EnsureAudit(ctx, keepOwned)
+	partitions := func(ctx context.Context) (fn.Report, error) {
+		audit, err := owned.EnsureAudit(ctx, keepOwned)
 		if audit.PartitionsMade+audit.PartitionsDropped > 0 {
 			e.Logger().InfoContext(ctx, "audit partitions", "made", audit.PartitionsMade, "dropped", audit.PartitionsDropped)
 		}
 		if audit.PartitionsSkipped > 0 {
 			e.Logger().DebugContext(ctx, "audit partitions not made: their rows stay in the DEFAULT one", "months", audit.PartitionsSkipped)
 		}
-		counts, ownedErr := owned.Cleanup(ctx, keepOwned)
-		deleted, more, toldErr := told.Cleanup(ctx, keepTold)
-		dropped, moreMoved, movedErr := moved.Cleanup(ctx, keepMoved)
-		removed := counts.Deleted + deleted + dropped
-		return fn.Report{Claimed: removed, Done: removed, More: counts.More || more || moreMoved}, errors.Join(auditErr, ownedErr, toldErr, movedErr)
-	})
+		return fn.Report{}, err
+	}
+	e.Tick(
+		fn.Source{Name: "audit partitions", Step: partitions},
+		fn.Source{Name: "entitlement", Step: func(ctx context.Context) (fn.Report, error) {
+			counts, err := owned.Cleanup(ctx, keepOwned)
+			return removed(counts.Deleted, counts.More), err
+		}},
+		fn.Source{Name: "notification", Step: func(ctx context.Context) (fn.Report, error) {
+			deleted, more, err := told.Cleanup(ctx, keepTold)
+			return removed(deleted, more), err
+		}},
+		fn.Source{Name: "transfer", Step: func(ctx context.Context) (fn.Report, error) {
+			deleted, more, err := moved.Cleanup(ctx, keepMoved)
+			return removed(deleted, more), err
+		}},
+	)
 	return nil
+}
+
+func removed(rows int, more bool) fn.Report {
+	return fn.Report{Claimed: rows, Done: rows, More: more}
 }

@@ -37,7 +37,7 @@ func New(e *fn.Env) error {
 			return deliverer.Step(ctx)
 		}
 	}
-	e.Tick(step)
+	e.Tick(fn.Source{Name: "notifications", Step: step})
 	return nil
 }
 

@@ -13,6 +13,6 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	e.Tick(transfer.NewStore(pool).WriteLedger)
+	e.Tick(fn.Source{Name: "ledger", Step: transfer.NewStore(pool).WriteLedger})
 	return nil
 }

@@ -13,39 +13,36 @@ import (
 // most passes are woken by one player who joined.
 const fewPairs = 8
 
-// queue is one mode, and how much is going on there.
-type queue struct {
-	mode string
-	busy bool
-}
-
 // New registers the function.
 func New(e *fn.Env) error {
 	store, metrics, err := queues.Open(e)
 	if err != nil {
 		return err
 	}
-	var modes []*queue
+	pass := func(mode string) fn.Source {
+		busy := false
+		return fn.Source{Name: mode, Step: func(ctx context.Context) (fn.Report, error) {
+			pairs := e.Settings.MatchmakingPairs
+			if !busy {
+				pairs = min(pairs, fewPairs)
+			}
+			pass, err := store.Match(ctx, mode, pairs)
+			if err != nil {
+				return fn.Report{}, err
+			}
+			busy = pass.More
+			metrics.Pass(ctx, pass)
+			if len(pass.Matches) > 0 {
+				e.Wake("announce")
+			}
+			return report(pass), nil
+		}}
+	}
+	var modes []fn.Source
 	for _, mode := range store.Modes() {
-		modes = append(modes, &queue{mode: mode})
+		modes = append(modes, pass(mode))
 	}
-	step := func(ctx context.Context, q *queue) (fn.Report, error) {
-		pairs := e.Settings.MatchmakingPairs
-		if !q.busy {
-			pairs = min(pairs, fewPairs)
-		}
-		pass, err := store.Match(ctx, q.mode, pairs)
-		if err != nil {
-			return fn.Report{}, err
-		}
-		q.busy = pass.More
-		metrics.Pass(ctx, pass)
-		if len(pass.Matches) > 0 {
-			e.Wake("announce")
-		}
-		return report(pass), nil
-	}
-	e.Tick(func(ctx context.Context) (fn.Report, error) { return fn.SideBySide(ctx, modes, step) })
+	e.Tick(modes...)
 	return nil
 }
 

@@ -3,8 +3,6 @@
 package notify
 
 import (
-	"context"
-
 	"github.com/miniserversystem/miniserver/functions/internal/consume"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -19,14 +17,10 @@ func New(e *fn.Env) error {
 		return err
 	}
 	consumption := consume.New(e, notification.NewStore(pool), "deliver")
-	var consumers []consume.Source
+	var sources []fn.Source
 	for _, subject := range event.ForPeople {
-		consumers = append(consumers, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer))
+		sources = append(sources, consumption.Source(subject, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)))
 	}
-	// Side by side: a fetch that finds nothing waits a moment, which must not hold up
-	// the others.
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		return fn.SideBySide(ctx, consumers, consumption.Step)
-	})
+	e.Tick(sources...)
 	return nil
 }

@@ -42,26 +42,6 @@ func (c consumer) Caught(ctx context.Context, age time.Duration) (bool, error) {
 	return c.messages.Caught(ctx, age)
 }
 
-// either is for an outbox whose events go to one of two consumers: what neither of
-// them has is missing.
-type either [2]consumer
-
-func (e either) Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
-	missing, err := e[0].Missing(ctx, ids)
-	if err != nil || len(missing) == 0 {
-		return nil, err
-	}
-	return e[1].Missing(ctx, missing)
-}
-
-func (e either) Caught(ctx context.Context, age time.Duration) (bool, error) {
-	caught, err := e[0].Caught(ctx, age)
-	if err != nil || !caught {
-		return false, err
-	}
-	return e[1].Caught(ctx, age)
-}
-
 // New registers the function.
 func New(e *fn.Env) error {
 	entitlements, err := e.Postgres("entitlement")
@@ -76,40 +56,49 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	told, settled := notification.NewStore(notifications), transfer.NewStore(transfers)
+	notified, settled := notification.NewStore(notifications), transfer.NewStore(transfers)
 	people := func(subject string) consumer {
-		return consumer{told, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)}
+		return consumer{notified, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)}
 	}
-	granted := outbox.NewReconciler(entitlements, entitlement.OutboxTable, entitlement.ReconciledTable, notification.Consumer,
-		jetstream.NewPublisher(e.NATS()), people(event.EntitlementSubject), e.Settings.ReconcileAfter, e.Logger())
-	moved := outbox.NewReconciler(transfers, transfer.OutboxTable, transfer.ReconciledTable, transfer.Consumer, broker.Publisher(e),
-		either{{settled, broker.Completed(e)}, people(event.SettledSubject)},
-		e.Settings.ReconcileAfter, e.Logger())
+	reconciler := func(c outbox.ReconcilerConfig) *outbox.Reconciler {
+		c.After, c.Log = e.Settings.ReconcileAfter, e.Logger()
+		return outbox.NewReconciler(c)
+	}
+	granted := reconciler(outbox.ReconcilerConfig{
+		Pool: entitlements, Table: entitlement.OutboxTable, Marks: entitlement.ReconciledTable,
+		Name: notification.Consumer, Consumer: people(event.EntitlementSubject),
+		Publisher: jetstream.NewPublisher(e.NATS(), event.EntitlementSubject),
+	})
+	completed := reconciler(outbox.ReconcilerConfig{
+		Pool: transfers, Table: transfer.OutboxTable, Marks: transfer.ReconciledTable, Where: transfer.CompletedEvents,
+		Name: transfer.Consumer, Consumer: consumer{settled, broker.Completed(e)}, Publisher: broker.Publisher(e),
+	})
+	told := reconciler(outbox.ReconcilerConfig{
+		Pool: transfers, Table: transfer.OutboxTable, Marks: transfer.ReconciledTable, Where: transfer.SettledEvents,
+		Name: notification.Consumer, Consumer: people(event.SettledSubject),
+		Publisher: jetstream.NewPublisher(e.NATS(), event.SettledSubject),
+	})
 	waiting, _, err := queues.Open(e)
 	if err != nil {
 		return err
 	}
-	confirmer := matchmaking.NewConfirmer(waiting, people(event.MatchmakingSubject), e.Settings.ReconcileAfter, e.Logger())
+	matches := matchmaking.NewConfirmer(waiting, people(event.MatchmakingSubject), e.Settings.ReconcileAfter, e.Logger())
 
-	type source struct {
-		step func(context.Context) (fn.Report, error)
-		next []string // who has work when something was put on its way again
-	}
-	sources := []source{
-		{granted.Step, []string{"notify"}},
-		{moved.Step, []string{"settle", "notify"}},
-		{confirmer.Step, []string{"announce"}},
-	}
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		return fn.SideBySide(ctx, sources, func(ctx context.Context, s source) (fn.Report, error) {
-			report, err := s.step(ctx)
+	// source wakes the function that has work when something was put on its way again.
+	source := func(name string, step func(context.Context) (fn.Report, error), wakes string) fn.Source {
+		return fn.Source{Name: name, Step: func(ctx context.Context) (fn.Report, error) {
+			report, err := step(ctx)
 			if report.Retried > 0 {
-				for _, next := range s.next {
-					e.Wake(next)
-				}
+				e.Wake(wakes)
 			}
 			return report, err
-		})
-	})
+		}}
+	}
+	e.Tick(
+		source("entitlement", granted.Step, "notify"),
+		source("transfer completed", completed.Step, "settle"),
+		source("transfer settled", told.Step, "notify"),
+		source("matches", matches.Step, "announce"),
+	)
 	return nil
 }

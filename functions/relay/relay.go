@@ -3,10 +3,9 @@
 package relay
 
 import (
-	"context"
-
 	"github.com/miniserversystem/miniserver/functions/internal/broker"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
@@ -28,12 +27,26 @@ func New(e *fn.Env) error {
 	}); err != nil {
 		return err
 	}
-	relays := []*outbox.Relay{
-		outbox.NewRelay(entitlements, entitlement.OutboxTable, e.Policy(), e.Worker(), jetstream.NewPublisher(e.NATS()), func() { e.Wake("notify") }, e.Logger()),
-		outbox.NewRelay(transfers, transfer.OutboxTable, e.Policy(), e.Worker(), broker.Publisher(e), func() { e.Wake("settle"); e.Wake("notify") }, e.Logger()),
+	// A relay for each subject: one whose stream is full, or whose broker is away, holds
+	// up no other.
+	source := func(name string, c outbox.RelayConfig) fn.Source {
+		c.Policy, c.Worker, c.Log = e.Policy(), e.Worker(), e.Logger()
+		return fn.Source{Name: name, Step: outbox.NewRelay(c).Step}
 	}
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
-		return fn.SideBySide(ctx, relays, func(ctx context.Context, r *outbox.Relay) (fn.Report, error) { return r.Step(ctx) })
-	})
+	notify, settle := func() { e.Wake("notify") }, func() { e.Wake("settle") }
+	e.Tick(
+		source("entitlement", outbox.RelayConfig{
+			Pool: entitlements, Table: entitlement.OutboxTable,
+			Publisher: jetstream.NewPublisher(e.NATS(), event.EntitlementSubject), Published: notify,
+		}),
+		source("transfer completed", outbox.RelayConfig{
+			Pool: transfers, Table: transfer.OutboxTable, Where: transfer.CompletedEvents,
+			Publisher: broker.Publisher(e), Published: settle,
+		}),
+		source("transfer settled", outbox.RelayConfig{
+			Pool: transfers, Table: transfer.OutboxTable, Where: transfer.SettledEvents,
+			Publisher: jetstream.NewPublisher(e.NATS(), event.SettledSubject), Published: notify,
+		}),
+	)
 	return nil
 }

@@ -22,7 +22,7 @@ func New(e *fn.Env) error {
 	// The event for the owners is in the outbox then.
 	consumption := consume.New(e, logged{transfer.NewStore(pool), e.Logger()}, "relay")
 	consumer := broker.Completed(e)
-	e.Tick(func(ctx context.Context) (fn.Report, error) { return consumption.Step(ctx, consumer) })
+	e.Tick(consumption.Source(event.TransferSubject, consumer))
 	return nil
 }
 

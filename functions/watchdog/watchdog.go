@@ -21,12 +21,12 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	e.Tick(func(ctx context.Context) (fn.Report, error) {
+	e.Tick(fn.Source{Name: "keys", Step: func(ctx context.Context) (fn.Report, error) {
 		report, dwells, err := store.EndOrphans(ctx, e.Settings.TransferOrphanAfter)
 		for _, dwell := range dwells {
 			metrics.Ended(ctx, transfer.Failed, transfer.TimedOut, dwell)
 		}
 		return report, err
-	})
+	}})
 	return moves.Watch(e, store)
 }

@@ -103,7 +103,7 @@ func (r *broker) publishNew(ctx context.Context, n int) error {
 	if err := r.raw.purge(ctx); err != nil {
 		return err
 	}
-	publisher := jetstream.NewPublisher(r.client)
+	publisher := jetstream.NewPublisher(r.client, event.EntitlementSubject)
 	for n > 0 {
 		messages := make([]event.Message, min(n, fetchBatch))
 		for i := range messages {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
@@ -50,7 +51,10 @@ func policy(batch int) lease.Policy {
 
 // drain is an arm that loads rows, which is not measured, and relays all of them.
 func (r *broker) drain(rows, batch int) func(context.Context) (float64, error) {
-	relay := outbox.NewRelay(r.pool, entitlement.OutboxTable, policy(batch), "bench", jetstream.NewPublisher(r.client), func() {}, slog.New(slog.DiscardHandler))
+	relay := outbox.NewRelay(outbox.RelayConfig{
+		Pool: r.pool, Table: entitlement.OutboxTable, Policy: policy(batch), Worker: "bench",
+		Publisher: jetstream.NewPublisher(r.client, event.EntitlementSubject), Published: func() {}, Log: slog.New(slog.DiscardHandler),
+	})
 	return func(ctx context.Context) (float64, error) {
 		if err := r.prepare(ctx, rows); err != nil {
 			return 0, err

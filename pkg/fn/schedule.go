@@ -12,8 +12,8 @@ import (
 const scheduleStagger = 100 * time.Millisecond
 
 // RunSchedule ticks every function that has a schedule, until ctx ends. It is the
-// cron of a process that holds all functions. A tick that is still running when
-// the next is due is not met by another.
+// cron of a process that holds all functions. Ticks overlap, as they do on platforms: a
+// source that hangs does not keep the others of its function from the next tick.
 func (rt *Runtime) RunSchedule(ctx context.Context) {
 	var group sync.WaitGroup
 	started := map[time.Duration]int{}
@@ -39,8 +39,10 @@ func (rt *Runtime) RunSchedule(ctx context.Context) {
 func (rt *Runtime) tickEvery(ctx context.Context, f Function) {
 	ticker := time.NewTicker(f.Schedule)
 	defer ticker.Stop()
+	var ticks sync.WaitGroup
+	defer ticks.Wait()
 	for {
-		rt.tick(ctx, f.Name)
+		ticks.Go(func() { rt.tick(ctx, f.Name) })
 		select {
 		case <-ctx.Done():
 			return

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
@@ -21,92 +22,106 @@ type Report = lease.Report
 // CloudEvents that schedulers and channels push. Neither body is ever believed.
 const TickPath = "/tick"
 
-// Tick registers the function's work. A tick or wake runs step again and again
-// while it reports More, until the tick's budget is spent. One instance drains
-// once at a time: a tick that meets another makes that one look again, so that
-// what was committed before the tick is drained after it.
-//
-// step works on one batch. It may be cut short by ctx at any time, and errors end
-// the tick with a 503 or 500; both leave work to the next tick.
-func (e *Env) Tick(step func(context.Context) (Report, error)) {
-	d := &drain{env: e, step: step, again: make(chan struct{}, 1)}
-	e.Mux.HandleFunc("POST "+TickPath, d.serve)
-	e.Mux.HandleFunc("POST /{$}", d.serve)
+// Source is one place where a function finds work: an outbox, a consumer, a queue.
+type Source struct {
+	Name string // for the log
+	// Step works on one batch and reports whether there is more. It may be cut short by
+	// its context at any time; what it leaves is the next tick's.
+	Step func(context.Context) (Report, error)
 }
 
-// SideBySide does one step of each source at the same time and reports them as one:
-// there is more while one of them has more. An error of one does not stop the others.
-func SideBySide[S any](ctx context.Context, sources []S, step func(context.Context, S) (Report, error)) (Report, error) {
-	reports, failures := make([]Report, len(sources)), make([]error, len(sources))
+// Tick registers the function's work. A tick or wake drains all sources side by side:
+// it runs the step of each again and again while that reports More, until the tick's
+// budget is spent. No source waits for another, and one that fails is left alone until
+// the next tick while the others go on; its error, told at the end, makes the answer a
+// 503 or 500.
+//
+// One instance drains a source once at a time: a tick that meets another makes that one
+// look again, so that what was committed before the tick is drained after it.
+func (e *Env) Tick(sources ...Source) {
+	t := &ticker{env: e}
+	for _, source := range sources {
+		t.drains = append(t.drains, &drain{env: e, source: source, again: make(chan struct{}, 1)})
+	}
+	e.Mux.HandleFunc("POST "+TickPath, t.serve)
+	e.Mux.HandleFunc("POST /{$}", t.serve)
+}
+
+type ticker struct {
+	env    *Env
+	drains []*drain
+}
+
+func (t *ticker) serve(w http.ResponseWriter, r *http.Request) {
+	t.env.ticks.Add(1)
+	defer t.env.ticks.Done()
+	// The caller does not wait for the end, and the drain does not end with the caller.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), t.env.Settings.TickBudget)
+	defer cancel()
+	stop := context.AfterFunc(t.env.life, cancel)
+	defer stop()
+
+	started := time.Now()
+	reports, failures := make([]Report, len(t.drains)), make([]error, len(t.drains))
 	var group sync.WaitGroup
-	for i, source := range sources {
-		group.Go(func() {
-			reports[i], failures[i] = safely(func() (Report, error) { return step(ctx, source) })
-		})
+	for i, d := range t.drains {
+		group.Go(func() { reports[i], failures[i] = d.drain(ctx) })
 	}
 	group.Wait()
 	var total Report
 	for _, report := range reports {
 		total.Beside(report)
 	}
-	return total, errors.Join(failures...)
+	if total.Claimed > 0 {
+		t.env.Logger().DebugContext(ctx, "tick", "claimed", total.Claimed, "done", total.Done, "retried", total.Retried,
+			"dead", total.Dead, "lost_lease", total.LostLease, "ms", time.Since(started).Milliseconds())
+	}
+	if err := errors.Join(failures...); err != nil {
+		problem.Write(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(total) // the caller may be gone
 }
 
+// drain is the work on one source.
 type drain struct {
-	env   *Env
-	step  func(context.Context) (Report, error)
-	mutex sync.Mutex
-	again chan struct{} // holds a token when a tick came during a drain
+	env    *Env
+	source Source
+	mutex  sync.Mutex
+	again  chan struct{} // holds a token when a tick came during a drain
 }
 
-func (d *drain) serve(w http.ResponseWriter, r *http.Request) {
+// drain works until nothing is left. One that meets another returns at once.
+func (d *drain) drain(ctx context.Context) (total Report, err error) {
 	if !d.mutex.TryLock() {
 		d.lookAgain()
 		// The running drain may have looked at its token just before we left ours.
 		if !d.mutex.TryLock() {
-			d.answer(w, Report{More: true})
-			return
+			return Report{More: true}, nil
 		}
 	}
-	d.env.ticks.Add(1)
-	defer d.env.ticks.Done()
-	// Whoever woke us does not wait for the end; the drain does not end with them.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), d.env.Settings.TickBudget)
-	defer cancel()
-	stop := context.AfterFunc(d.env.life, cancel)
-	defer stop()
-
-	started := time.Now()
-	var report Report
-	var err error
 	for {
-		err = d.run(ctx, &report)
+		err = d.run(ctx, &total)
 		d.mutex.Unlock()
 		// A token that came after run's last look would wait for the next tick.
 		if err != nil || ctx.Err() != nil || len(d.again) == 0 || !d.mutex.TryLock() {
 			break
 		}
 	}
-	log := d.env.Logger()
-	if err != nil && ctx.Err() == nil {
-		log.WarnContext(ctx, "tick failed", "error", err.Error())
-		problem.Write(w, err)
-		return
+	if err != nil {
+		d.env.Logger().WarnContext(ctx, "tick failed", "source", d.source.Name, "error", err.Error())
 	}
-	if report.Claimed > 0 {
-		log.DebugContext(ctx, "tick", "claimed", report.Claimed, "done", report.Done, "retried", report.Retried,
-			"dead", report.Dead, "lost_lease", report.LostLease, "ms", time.Since(started).Milliseconds())
-	}
-	d.answer(w, report)
+	return total, err
 }
 
-// run drains until nothing is left and nobody asked to look again, and goes on
-// polling for the linger time.
+// run drains until nothing is left and no tick asked to look again, and goes on polling
+// for the linger time.
 func (d *drain) run(ctx context.Context, total *Report) error {
 	lingerUntil := time.Now().Add(d.env.Settings.TickLinger)
 	for {
 		for {
-			report, err := safely(func() (Report, error) { return d.step(ctx) })
+			report, err := d.step(ctx)
 			total.Add(report)
 			if err != nil {
 				return err
@@ -129,6 +144,31 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 			return nil
 		}
 	}
+}
+
+// stepPatience is how long a step may have run when the budget ends and cuts it off: a
+// busy source always has a step under way then. One that ran for longer, or for most of
+// the budget, hangs.
+const stepPatience = time.Second
+
+// step runs the source's. An error that only means that the process shuts down is none;
+// nor is one that means that the budget ended while the source was busy.
+func (d *drain) step(ctx context.Context) (Report, error) {
+	started := time.Now()
+	report, err := safely(func() (Report, error) { return d.source.Step(ctx) })
+	switch {
+	case err == nil || ctx.Err() == nil:
+		return report, err
+	case d.env.life.Err() != nil:
+		return report, nil
+	}
+	report.More = true
+	took := time.Since(started)
+	if took < min(stepPatience, d.env.Settings.TickBudget/2) {
+		return report, nil
+	}
+	return report, fault.Unreachable("What this function works on",
+		fmt.Errorf("a step hung for %s until TICK_BUDGET ended: %w", took.Round(time.Millisecond), err))
 }
 
 // safely turns a panic into an error: the next tick must find the drain free, and
@@ -168,9 +208,4 @@ func (d *drain) lookAgain() {
 	case d.again <- struct{}{}:
 	default: // somebody asked already
 	}
-}
-
-func (d *drain) answer(w http.ResponseWriter, report Report) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(report) // whoever woke us may be gone
 }

@@ -1,11 +1,14 @@
 package fn_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,8 +23,42 @@ type step = func(context.Context) (fn.Report, error)
 
 func ticked(t testing.TB, s step, environment ...string) (*fn.Runtime, http.Handler) {
 	t.Helper()
-	runtime, local := setup(t, []fn.Function{{Name: "worker", New: func(e *fn.Env) error { e.Tick(s); return nil }}}, environment...)
+	return tickedAll(t, []step{s}, environment...)
+}
+
+// tickedAll returns a function with a source for each step, called 0, 1, …
+func tickedAll(t testing.TB, steps []step, environment ...string) (*fn.Runtime, http.Handler) {
+	t.Helper()
+	var sources []fn.Source
+	for i, s := range steps {
+		sources = append(sources, fn.Source{Name: strconv.Itoa(i), Step: s})
+	}
+	runtime, local := setup(t, []fn.Function{{Name: "worker", New: func(e *fn.Env) error { e.Tick(sources...); return nil }}}, environment...)
 	return runtime, local["worker"]
+}
+
+// logged is what a process wrote to its log.
+type logged struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.String()
+}
+
+func logOf(runtime *fn.Runtime) *logged {
+	l := &logged{}
+	runtime.Log = slog.New(slog.NewTextHandler(l, nil))
+	return l
 }
 
 func report(t testing.TB, w *httptest.ResponseRecorder) (r fn.Report) {
@@ -124,6 +161,90 @@ func TestTickFails(t *testing.T) {
 	}
 }
 
+// A source that fails, or hangs, holds up none of the others: neither in the same tick
+// nor in those that come meanwhile.
+func TestSourcesStandAlone(t *testing.T) {
+	t.Parallel()
+	release, entered := make(chan struct{}), make(chan struct{}, 1)
+	drained := make(chan int64, 1)
+	var due, done atomic.Int64
+	due.Store(50)
+	_, worker := tickedAll(t, []step{
+		func(context.Context) (fn.Report, error) { return fn.Report{}, errors.New("secret") },
+		func(context.Context) (fn.Report, error) {
+			entered <- struct{}{}
+			<-release
+			return fn.Report{}, nil
+		},
+		func(context.Context) (fn.Report, error) {
+			if due.Add(-1) < 0 {
+				due.Store(0)
+				select {
+				case drained <- done.Load():
+				default:
+				}
+				return fn.Report{}, nil
+			}
+			done.Add(1)
+			return fn.Report{Claimed: 1, Done: 1, More: true}, nil
+		},
+	})
+	first := make(chan *httptest.ResponseRecorder, 1)
+	go func() { first <- do(worker, http.MethodPost, fn.TickPath, "") }()
+	soon(t, "the source that hangs is asked", entered)
+	if n := soon(t, "the other source is drained", drained); n != 50 {
+		t.Errorf("beside a source that fails and one that hangs %d of 50 batches were done in one tick", n)
+	}
+	due.Store(7)
+	do(worker, http.MethodPost, fn.TickPath, "")
+	if n := soon(t, "the other source is drained again", drained); n != 57 {
+		t.Errorf("a tick that met a source that hangs did %d of 7 batches of another", n-50)
+	}
+	close(release)
+	if w := soon(t, "the first tick ends", first); w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "secret") {
+		t.Errorf("a tick with a source that failed was answered %d %s, want 500", w.Code, w.Body)
+	}
+}
+
+// A store that hangs must not look idle: the tick says so and the log does.
+func TestStepThatHangs(t *testing.T) {
+	t.Parallel()
+	runtime, worker := ticked(t, func(ctx context.Context) (fn.Report, error) {
+		<-ctx.Done()
+		return fn.Report{}, ctx.Err()
+	}, "TICK_BUDGET=100ms")
+	log := logOf(runtime)
+	w := do(worker, http.MethodPost, fn.TickPath, "")
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+		t.Errorf("a step that hung for the whole budget was answered %d %s", w.Code, w.Body)
+	}
+	if !strings.Contains(log.String(), "a step hung for") || !strings.Contains(log.String(), "source=0") {
+		t.Errorf("the log does not say which source hung: %q", log)
+	}
+}
+
+// A busy source always has a step under way when the budget ends: no fault, and more is left.
+func TestBudgetCutsABusyStep(t *testing.T) {
+	t.Parallel()
+	steps := 0
+	runtime, worker := ticked(t, func(ctx context.Context) (fn.Report, error) {
+		steps++
+		select {
+		case <-ctx.Done():
+			return fn.Report{}, ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+			return fn.Report{Claimed: 1, Done: 1, More: true}, nil
+		}
+	}, "TICK_BUDGET=1s")
+	log := logOf(runtime)
+	if got := report(t, do(worker, http.MethodPost, fn.TickPath, "")); !got.More || got.Done == 0 {
+		t.Errorf("after %d steps: %+v, want more", steps, got)
+	}
+	if log.String() != "" {
+		t.Errorf("the end of the budget is logged as a fault: %s", log)
+	}
+}
+
 // A payload that makes a step panic must not stop the function for good.
 func TestTickPanics(t *testing.T) {
 	t.Parallel()
@@ -206,10 +327,15 @@ func TestCloseEndsTicks(t *testing.T) {
 		ended.Store(true)
 		return fn.Report{}, ctx.Err()
 	})
-	go do(worker, http.MethodPost, fn.TickPath, "")
+	log := logOf(runtime)
+	answer := make(chan *httptest.ResponseRecorder, 1)
+	go func() { answer <- do(worker, http.MethodPost, fn.TickPath, "") }()
 	soon(t, "the step works", working)
 	runtime.Close()
 	if !ended.Load() {
 		t.Error("Close did not wait")
+	}
+	if w := soon(t, "the tick's answer", answer); w.Code != http.StatusOK || log.String() != "" {
+		t.Errorf("a shutdown is told as a fault: %d %s; log %q", w.Code, w.Body, log)
 	}
 }

@@ -86,7 +86,7 @@ func collect(batch jetstream.MessageBatch, err error) ([]event.Delivery, error) 
 // delivered to this consumer and acknowledged.
 func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {
 	err = c.with(ctx, func(consumer jetstream.Consumer) error {
-		js, err := c.client.jetstream(ctx)
+		js, err := c.client.jetstream(ctx, c.subject)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) 
 }
 
 func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
-	js, err := c.client.jetstream(ctx)
+	js, err := c.client.jetstream(ctx, c.subject)
 	if err != nil {
 		return nil, err
 	}

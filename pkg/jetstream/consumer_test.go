@@ -90,7 +90,7 @@ func TestFetchLimits(t *testing.T) {
 func TestForeignMessages(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	must(t, f.client.Ready(t.Context()))
+	must(t, f.publisher.Ready(t.Context()))
 	for _, header := range []nats.Header{
 		nil,
 		{"ce-id": {"x"}, "ce-type": {"EntitlementGranted"}, "ce-time": {"yesterday"}, "ce-subject": {"%zz"}},

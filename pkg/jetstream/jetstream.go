@@ -14,8 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/miniserversystem/miniserver/pkg/event"
 )
 
 const (
@@ -25,8 +23,9 @@ const (
 	apiTimeout      = 5 * time.Second
 	duplicateWindow = 2 * time.Minute
 	maxPending      = 1024 // published and not yet acknowledged, per process
-	// ackTimeout frees the place of a message whose acknowledgement was lost.
-	ackTimeout = 20 * time.Second
+	// ackTimeout is how long an acknowledgement may take. Then it counts as lost: the
+	// message is published again, and its stream knows it by its id.
+	ackTimeout = 5 * time.Second
 
 	// The server's code for a store that could not be made, and how often and how
 	// long we ask again.
@@ -52,37 +51,50 @@ type Client struct {
 	mutex   sync.Mutex
 	conn    *nats.Conn
 	js      jetstream.JetStream
-	streams bool // they exist, as far as we know
+	streams map[string]bool // by subject: they exist, as far as we know
 }
 
 // New returns a client that has not connected yet; name is shown to operators.
 func New(url, name string, limits Limits) *Client {
-	return &Client{url: url, name: name, limits: limits}
+	return &Client{url: url, name: name, limits: limits, streams: map[string]bool{}}
 }
 
-// Ready connects when needed, makes the streams when they are missing, and
-// returns nil when JetStream answered.
+// Ready connects when needed and returns nil when JetStream answered.
 func (c *Client) Ready(ctx context.Context) error {
-	_, err := c.jetstream(ctx)
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if err := c.connected(); err != nil {
+		return err
+	}
+	_, err := c.js.AccountInfo(ctx)
 	return err
 }
 
-func (c *Client) jetstream(ctx context.Context) (jetstream.JetStream, error) {
+// jetstream connects when needed, and makes the stream of subject when it is missing.
+// Other streams are not asked for: one that cannot be made holds up no other subject.
+func (c *Client) jetstream(ctx context.Context, subject string) (jetstream.JetStream, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if err := c.connect(); err != nil {
+	if err := c.connected(); err != nil {
 		return nil, err
 	}
-	if !c.conn.IsConnected() {
-		return nil, fmt.Errorf("nats: %s", strings.ToLower(c.conn.Status().String()))
-	}
-	if !c.streams {
-		if err := c.ensureStreams(ctx); err != nil {
+	if !c.streams[subject] {
+		if err := c.ensureStream(ctx, subject); err != nil {
 			return nil, err
 		}
-		c.streams = true
+		c.streams[subject] = true
 	}
 	return c.js, nil
+}
+
+func (c *Client) connected() error {
+	if err := c.connect(); err != nil {
+		return err
+	}
+	if !c.conn.IsConnected() {
+		return fmt.Errorf("nats: %s", strings.ToLower(c.conn.Status().String()))
+	}
+	return nil
 }
 
 func (c *Client) connect() error {
@@ -119,28 +131,26 @@ func (c *Client) connect() error {
 func (c *Client) forgetStreams() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.streams = false
+	clear(c.streams)
 }
 
-func (c *Client) ensureStreams(ctx context.Context) error {
+func (c *Client) ensureStream(ctx context.Context, subject string) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	for _, subject := range event.Subjects {
-		err := c.createStream(ctx, jetstream.StreamConfig{
-			Name:       StreamName(subject),
-			Subjects:   []string{subject},
-			Storage:    jetstream.FileStorage,
-			Retention:  jetstream.LimitsPolicy,
-			Discard:    jetstream.DiscardNew, // a full stream refuses; it never drops
-			MaxAge:     c.limits.MaxAge,
-			MaxBytes:   c.limits.MaxBytes,
-			Replicas:   c.limits.Replicas,
-			Duplicates: duplicateWindow,
-		})
-		// One that exists with other limits is the operator's choice.
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return fmt.Errorf("stream %s: %w", StreamName(subject), err)
-		}
+	err := c.createStream(ctx, jetstream.StreamConfig{
+		Name:       StreamName(subject),
+		Subjects:   []string{subject},
+		Storage:    jetstream.FileStorage,
+		Retention:  jetstream.LimitsPolicy,
+		Discard:    jetstream.DiscardNew, // a full stream refuses; it never drops
+		MaxAge:     c.limits.MaxAge,
+		MaxBytes:   c.limits.MaxBytes,
+		Replicas:   c.limits.Replicas,
+		Duplicates: duplicateWindow,
+	})
+	// One that exists with other limits is the operator's choice.
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("stream %s: %w", StreamName(subject), err)
 	}
 	return nil
 }

@@ -177,4 +177,52 @@ func TestPublishWithoutStream(t *testing.T) {
 	}
 }
 
+// Nor must one that only a stream of somebody else takes: no consumer of ours would get it.
+func TestPublishIntoAForeignStream(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.publish(message("k"))
+	must(t, f.js.DeleteStream(t.Context(), streamName))
+	foreign := natsjs.StreamConfig{Name: "FOREIGN", Subjects: []string{"entitlement.>"}}
+	_, err := f.js.CreateStream(t.Context(), foreign)
+	must(t, err)
+	if err := f.publisher.Publish(t.Context(), []event.Message{message("k")})[0]; !errors.Is(err, outbox.ErrBroker) {
+		t.Errorf("a message that only a foreign stream took: %v, want ErrBroker", err)
+	}
+}
+
+// A stream that cannot be made holds up its own subject only.
+func TestForeignStreamHoldsUpItsSubjectOnly(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	_, err := f.js.CreateStream(t.Context(), natsjs.StreamConfig{Name: "FOREIGN", Subjects: []string{"matchmaking.>"}})
+	must(t, err)
+	if err := jetstream.NewPublisher(f.client, event.MatchmakingSubject).Ready(t.Context()); err == nil {
+		t.Fatal("the subject of the foreign stream is ready; this test shows nothing")
+	}
+	must(t, f.publisher.Ready(t.Context()))
+	f.publish(message("k"))
+	f.fetch(1)
+}
+
+// An acknowledgement that never comes holds up the others for seconds, not for a lease.
+func TestLostPublishAcknowledgement(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.publish(message("k"))
+	// Somebody takes the messages and acknowledges none.
+	must(t, f.js.DeleteStream(t.Context(), streamName))
+	silent, err := f.js.Conn().SubscribeSync("entitlement.events")
+	must(t, err)
+	must(t, f.js.Conn().Flush())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := f.publisher.Publish(ctx, []event.Message{message("k")})[0]; !errors.Is(err, outbox.ErrBroker) || ctx.Err() != nil {
+		t.Errorf("%v, context: %v; want ErrBroker before the context ends", err, ctx.Err())
+	}
+	if n, _, _ := silent.Pending(); n != 1 {
+		t.Errorf("%d messages were sent; this test shows nothing", n)
+	}
+}
+
 var _ outbox.Publisher = (*jetstream.Publisher)(nil)

@@ -13,22 +13,28 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 )
 
-// Publisher publishes the messages of a relay.
-type Publisher struct{ client *Client }
+// Publisher publishes the messages of one subject.
+type Publisher struct {
+	client  *Client
+	subject string
+}
 
 var _ outbox.Publisher = (*Publisher)(nil)
 
-// NewPublisher returns a publisher on client.
-func NewPublisher(client *Client) *Publisher { return &Publisher{client} }
+// NewPublisher returns a publisher of messages with subject.
+func NewPublisher(client *Client, subject string) *Publisher { return &Publisher{client, subject} }
 
-// Ready is the client's.
-func (p *Publisher) Ready(ctx context.Context) error { return p.client.Ready(ctx) }
+// Ready returns nil when the subject's stream is there; it is made when it is missing.
+func (p *Publisher) Ready(ctx context.Context) error {
+	_, err := p.client.jetstream(ctx, p.subject)
+	return err
+}
 
 // Publish sends all messages and then waits once for all acknowledgements, or
-// until ctx ends. See outbox.Publisher for what its errors mean.
+// for ackTimeout or until ctx ends. See outbox.Publisher for what its errors mean.
 func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []error {
 	results := make([]error, len(messages))
-	js, err := p.client.jetstream(ctx)
+	js, err := p.client.jetstream(ctx, p.subject)
 	if err != nil {
 		return fill(results, err)
 	}

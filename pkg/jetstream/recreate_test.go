@@ -20,7 +20,7 @@ func TestDeletedStreamIsMadeAgainAtOnce(t *testing.T) {
 		f.publish(batch...)
 		must(t, f.js.DeleteStream(t.Context(), streamName))
 		client := jetstream.New(f.nats.URL(), "another", limits)
-		err := client.Ready(t.Context())
+		err := jetstream.NewPublisher(client, event.EntitlementSubject).Ready(t.Context())
 		client.Close()
 		must(t, err)
 	}

@@ -50,7 +50,7 @@ func TestReconnectsAfterItWasRefused(t *testing.T) {
 	s := d.serve(t, dir, port)
 	client := jetstream.New(s.ClientURL(), "test", limits)
 	t.Cleanup(client.Close)
-	p := jetstream.NewPublisher(client)
+	p := jetstream.NewPublisher(client, event.EntitlementSubject)
 	must(t, p.Publish(t.Context(), []event.Message{message("before")})[0])
 
 	d.closed.Store(true)

@@ -42,7 +42,7 @@ func setup(t testing.TB) *fixture {
 	f.start()
 	f.client = jetstream.New(f.nats.URL(), "test", limits)
 	t.Cleanup(f.client.Close)
-	f.publisher = jetstream.NewPublisher(f.client)
+	f.publisher = jetstream.NewPublisher(f.client, event.EntitlementSubject)
 	f.consumer = jetstream.NewConsumer(f.client, event.EntitlementSubject, "notify")
 	conn, err := nats.Connect(f.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.IgnoreAuthErrorAbort())
 	must(t, err)

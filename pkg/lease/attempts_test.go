@@ -2,10 +2,14 @@ package lease_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 )
@@ -39,6 +43,84 @@ func TestCrashAtTheLastAttempt(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	f.claim(w, 0)
+}
+
+// One row kills each worker that claims it. All others are finished, however many were
+// claimed together with it, and it alone is given up.
+func TestRowThatKillsItsWorker(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 2, 3, 200, 500} {
+		for _, most := range []int{1, 3, 10} {
+			t.Run(fmt.Sprintf("%d rows, %d attempts", size, most), func(t *testing.T) {
+				t.Parallel()
+				f := setup(t, batch(size), attempts(most))
+				ids := f.insert(size)
+				bad := ids[size/2]
+				w := f.worker("w")
+				deaths := 0
+				// Halving 500 takes nine deaths; then come those that count.
+				for bound := 12 + most; f.row(bad).Status != "FAILED"; {
+					claim, err := w.Claim(f.ctx)
+					if err != nil {
+						t.Fatal(err)
+					}
+					switch at := slices.IndexFunc(claim.Rows, func(c lease.Claimed[string]) bool { return c.ID == bad }); {
+					case len(claim.Rows) == 0:
+						f.expire()
+					case at >= 0 && claim.Rows[at].Exhausted:
+						if len(claim.Rows) > 1 {
+							t.Fatalf("given up among %d rows", len(claim.Rows))
+						}
+						if _, err := claim.GiveUp(f.ctx, failures([]uuid.UUID{bad})); err != nil {
+							t.Fatal(err)
+						}
+					case at >= 0:
+						if deaths++; deaths > bound {
+							t.Fatalf("after %d deaths the bad row still takes %d others with it", deaths, len(claim.Rows)-1)
+						}
+					default:
+						if lost, err := claim.Finish(f.ctx, idsOf(claim)); lost != 0 || err != nil {
+							t.Fatalf("lost %d; %v", lost, err)
+						}
+					}
+				}
+				if n := f.count("PUBLISHED"); n != size-1 {
+					t.Errorf("%d of %d good rows are finished", n, size-1)
+				}
+				if n := query[int](f, `SELECT count(*) FROM `+tableName+` WHERE attempt_count > 1 AND event_id <> $1`, bad); n != 0 {
+					t.Errorf("deaths beside the bad row counted as attempts of %d good ones", n)
+				}
+			})
+		}
+	}
+}
+
+// A worker that dies on each try, whatever it holds, fails no row that it held together
+// with others.
+func TestWorkerThatCannotLive(t *testing.T) {
+	t.Parallel()
+	f := setup(t, attempts(3))
+	f.insert(200)
+	w := f.worker("w")
+	for range 10 {
+		if _, err := w.Claim(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each of ten starts took a part; what is left of the leases ends.
+	f.expire()
+	for range 4 {
+		claim, err := w.Claim(f.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range claim.Rows {
+			if row.Exhausted {
+				t.Fatalf("row %s of %d is exhausted after it died with others", row.ID, len(claim.Rows))
+			}
+		}
+		f.expire()
+	}
 }
 
 func TestRetryAtTheLastAttemptFails(t *testing.T) {

@@ -6,14 +6,15 @@
 // nothing changes a claimed row without that token: a worker that was paused
 // for longer than its lease (a zombie) can no longer touch what somebody else
 // now holds, and is told so. The attempt is counted at the claim, so that a
-// payload that kills its worker still comes to an end. And the database's
-// clock alone decides when a lease ends; a worker stops early by its own
+// payload that kills its worker still comes to an end; what was claimed together
+// with it is claimed again in ever smaller parts, until the bad row is alone, and
+// only deaths alone count. And the database's clock alone decides when a lease ends; a worker stops early by its own
 // monotonic clock, which no time server can move.
 //
-// A table that is leased has these columns; migrations/ has two of them:
+// A table that is leased has these columns; migrations/ has three of them:
 //
 //	status, attempt_count, next_retry_at, finished_at, last_error,
-//	claim_token, locked_by, locked_at, lease_until
+//	claim_token, claim_size, locked_by, locked_at, lease_until
 //
 // and one partial index, (next_retry_at) WHERE finished_at IS NULL. A claim
 // changes neither column, so it is a HOT update; rows in backoff lie behind the
@@ -42,6 +43,7 @@ type Table struct {
 	Name     string // with its schema
 	ID       string // uuid primary key
 	Columns  string // extra columns that a claim returns
+	Where    string // condition of the rows that may be claimed; "" for all
 	InFlight string // status while claimed: IN_FLIGHT, PROCESSING
 	Done     string // status when finished: PUBLISHED, SENT
 	// DeadLetter is an optional INSERT … SELECT … FROM dead, run in the statement
@@ -93,10 +95,12 @@ func New[T any](pool *pgxpool.Pool, table Table, policy Policy, worker string, s
 
 // Claimed is one row that the worker holds.
 type Claimed[T any] struct {
-	ID      uuid.UUID
-	Attempt int // this claim's number, from 1
-	// Exhausted rows used up their attempts and then lost their lease: they are
-	// only to be given up.
+	ID uuid.UUID
+	// Attempt is this claim's number, from 1; claims that ended with their worker count
+	// when the row was alone in them.
+	Attempt int
+	// Exhausted rows used up their attempts and then lost their lease, alone: they
+	// are only to be given up.
 	Exhausted bool
 	Row       T
 }
@@ -110,11 +114,13 @@ type Claim[T any] struct {
 
 	queue *Queue[T]
 	token uuid.UUID
+	// leftBehind are rows that a worker died with: others wait for the next claim.
+	leftBehind bool
 }
 
 // Full reports whether the claim took as many rows as it may, so that there are
 // probably more.
-func (c *Claim[T]) Full() bool { return len(c.Rows) >= c.queue.policy.Batch }
+func (c *Claim[T]) Full() bool { return c.leftBehind || len(c.Rows) >= c.queue.policy.Batch }
 
 // Failure is a row that could not be worked on, and why.
 type Failure struct {
@@ -125,7 +131,8 @@ type Failure struct {
 }
 
 // Claim takes up to Policy.Batch rows that are due: PENDING, or with a lease
-// that ended. It returns an empty claim when there are none.
+// that ended; of rows whose lease ended together, half. It returns an empty claim
+// when there are none.
 func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
 	token := uuid.New()
 	// The lease starts in the database, after this moment: measured from here,
@@ -135,20 +142,16 @@ func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
 	if err != nil {
 		return nil, postgres.Wrap("claim", err)
 	}
-	claimed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed[T], error) {
+	claim := &Claim[T]{Deadline: started.Add(time.Duration(float64(q.policy.Lease) * workFraction)), queue: q, token: token}
+	claim.Rows, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Claimed[T], error) {
 		var c Claimed[T]
-		err := row.Scan(append([]any{&c.ID, &c.Attempt, &c.Exhausted}, q.scan(&c.Row)...)...)
+		err := row.Scan(append([]any{&c.ID, &c.Attempt, &claim.leftBehind, &c.Exhausted}, q.scan(&c.Row)...)...)
 		return c, err
 	})
 	if err != nil {
 		return nil, postgres.Wrap("claim", err)
 	}
-	return &Claim[T]{
-		Rows:     claimed,
-		Deadline: started.Add(time.Duration(float64(q.policy.Lease) * workFraction)),
-		queue:    q,
-		token:    token,
-	}, nil
+	return claim, nil
 }
 
 // Finish marks rows as done, in one statement. lost counts those that this

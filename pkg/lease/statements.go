@@ -1,13 +1,16 @@
 package lease
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // statements writes the SQL of one table. Every change of a claimed row ends
 // with the same condition, held: its id, this claim's fencing token, and still
 // in flight. Each statement answers how many rows it changed.
 func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string) {
 	names := strings.NewReplacer(
-		"{table}", t.Name, "{id}", t.ID, "{columns}", prefixed(t.Columns),
+		"{table}", t.Name, "{id}", t.ID, "{columns}", prefixed(t.Columns), "{where}", cmp.Or(t.Where, "true"),
 		"{inflight}", "'"+t.InFlight+"'", "{done}", "'"+t.Done+"'",
 		"{pending}", "'"+Pending+"'", "{failed}", "'"+Failed+"'",
 		"{held}", "t."+t.ID+" = i.id AND t.claim_token = $2 AND t.status = '"+t.InFlight+"'",
@@ -21,22 +24,40 @@ func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string)
 // The rows are chosen in a CTE, which runs once: as a subquery (id IN (SELECT …
 // LIMIT …)) the planner may run it again, and claim more than the limit.
 // MATERIALIZED says that this is meant.
+//
+// Rows whose lease ended died together with their worker, and one of them may be what
+// killed it. They are claimed apart from all others, and of those that died together
+// half at most: so the rest is published, and the bad one ends up alone. Only a death
+// alone counts as an attempt, and only a row that died alone is exhausted: a worker
+// that cannot live takes nothing with it. A row has a claim_token while it is leased,
+// so what is PENDING counts as one group here.
 const claimSQL = `
 WITH due AS MATERIALIZED (
-	SELECT {id} AS id, attempt_count
+	SELECT {id} AS id, attempt_count, claim_token, coalesce(claim_size, $1) AS claim_size, next_retry_at
 	FROM {table}
 	WHERE finished_at IS NULL AND next_retry_at <= now()
-	  AND (status = {pending} OR lease_until <= now())
+	  AND (status = {pending} OR lease_until <= now()) AND {where}
 	ORDER BY next_retry_at
 	LIMIT $1
 	FOR UPDATE SKIP LOCKED
+), first AS MATERIALIZED (
+	SELECT claim_token, CASE WHEN claim_token IS NULL THEN $1 ELSE greatest(claim_size / 2, 1) END AS most
+	FROM due ORDER BY next_retry_at LIMIT 1
+), chosen AS MATERIALIZED (
+	SELECT id, attempt_count, claim_token IS NOT NULL AS left_behind,
+	       claim_token IS NOT NULL AND claim_size > 1 AS died_with_others
+	FROM due
+	WHERE claim_token IS NOT DISTINCT FROM (SELECT claim_token FROM first)
+	ORDER BY next_retry_at
+	LIMIT (SELECT most FROM first)
 )
 UPDATE {table} t
 SET status = {inflight}, claim_token = $2, locked_by = $3, locked_at = now(), lease_until = now() + $4::interval,
-    attempt_count = least(due.attempt_count + 1, $5)
-FROM due
-WHERE t.{id} = due.id
-RETURNING t.{id}, t.attempt_count, due.attempt_count >= $5{columns}`
+    attempt_count = CASE WHEN died_with_others THEN t.attempt_count ELSE least(t.attempt_count + 1, $5) END,
+    claim_size = (SELECT count(*) FROM chosen)
+FROM chosen
+WHERE t.{id} = chosen.id
+RETURNING t.{id}, t.attempt_count, left_behind, NOT died_with_others AND chosen.attempt_count >= $5{columns}`
 
 const finishSQL = `
 WITH done AS (

@@ -46,7 +46,7 @@ func tellingOn(s setup) *telling {
 	f.startNATS()
 	client := jetstream.New(f.nats.URL(), "test", jetstream.Limits{MaxBytes: 64 << 20, MaxAge: time.Hour, Replicas: 1})
 	s.t.Cleanup(client.Close)
-	f.carrier = &carrier{Publisher: jetstream.NewPublisher(client), sent: map[string]int{}}
+	f.carrier = &carrier{Publisher: jetstream.NewPublisher(client, event.MatchmakingSubject), sent: map[string]int{}}
 	must(s.t, client.Ready(s.t.Context()))
 	conn, err := nats.Connect(f.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.IgnoreAuthErrorAbort())
 	must(s.t, err)

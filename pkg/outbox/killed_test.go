@@ -3,7 +3,6 @@ package outbox_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"syscall"
@@ -54,8 +53,8 @@ func runChild() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}
-	p := suicidal{jetstream.NewPublisher(jetstream.New(os.Getenv(childNATS), "child", limits)), os.Getenv(childMode)}
-	_, err = outbox.NewRelay(pool, table, lease.DefaultPolicy, "child", p, func() {}, slog.Default()).Step(context.Background())
+	p := suicidal{jetstream.NewPublisher(jetstream.New(os.Getenv(childNATS), "child", limits), event.EntitlementSubject), os.Getenv(childMode)}
+	_, err = outbox.NewRelay(config(pool, p)).Step(context.Background())
 	fmt.Fprintln(os.Stderr, "the child lived:", err)
 	os.Exit(3)
 }
@@ -118,8 +117,14 @@ func TestRelayKilled(t *testing.T) {
 					t.Fatalf("claimed under the dead worker's lease: %+v", report)
 				}
 				f.due()
-				if report := f.step(relay); report.Claimed != 5 || report.Done != 5 || report.LostLease != 0 {
-					t.Fatalf("%+v", report)
+				// What was claimed together comes in smaller parts.
+				var total lease.Report
+				for total.Claimed < 5 {
+					report := f.step(relay)
+					total.Add(report)
+					if report.Claimed == 0 || report.Done != report.Claimed {
+						t.Fatalf("%+v, in all %+v; want 5 done", report, total)
+					}
 				}
 				found := stored(t, js)
 				for _, id := range ids {

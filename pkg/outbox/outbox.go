@@ -54,18 +54,34 @@ type Relay struct {
 	log       *slog.Logger
 }
 
-// NewRelay returns a relay of the given table (which has the columns of
-// entitlement.outbox_events). published is called as soon as events are with the
-// broker, before their rows are finished; it must not block.
-func NewRelay(pool *pgxpool.Pool, table string, policy lease.Policy, worker string, publisher Publisher, published func(), log *slog.Logger) *Relay {
-	queue := lease.New(pool, lease.Table{
-		Name: table, ID: "event_id",
+// RelayConfig says which rows a relay publishes, and where. All of it but Where is
+// needed.
+type RelayConfig struct {
+	Pool  *pgxpool.Pool
+	Table string // with the columns of entitlement.outbox_events
+	// Where is an SQL condition that picks this relay's rows, constant text of ours; ""
+	// for all. Events of one subject should have a relay of their own: what their stream
+	// cannot take now holds up nothing else.
+	Where     string
+	Policy    lease.Policy
+	Worker    string // shown in locked_by
+	Publisher Publisher
+	// Published is called as soon as events are with the broker, before their rows are
+	// finished; it must not block.
+	Published func()
+	Log       *slog.Logger
+}
+
+// NewRelay returns a relay.
+func NewRelay(c RelayConfig) *Relay {
+	queue := lease.New(c.Pool, lease.Table{
+		Name: c.Table, ID: "event_id", Where: c.Where,
 		Columns:  "event_type, aggregate_key, occurred_at, traceparent, payload",
 		InFlight: InFlight, Done: Published,
-	}, policy, worker, func(r *event.Record) []any {
+	}, c.Policy, c.Worker, func(r *event.Record) []any {
 		return []any{&r.Type, &r.Key, &r.OccurredAt, &r.Traceparent, &r.Payload}
 	})
-	return &Relay{queue: queue, publisher: publisher, published: published, log: log}
+	return &Relay{queue: queue, publisher: c.Publisher, published: c.Published, log: c.Log}
 }
 
 // Step claims one batch, publishes it and finishes it. While the broker is away

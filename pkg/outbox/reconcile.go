@@ -31,23 +31,32 @@ type Consumer interface {
 // outbox once, in the order of event ids, behind a watermark that it keeps in the
 // outbox's schema, and passes a row only when the consumer has it.
 type Reconciler struct {
-	pool      *pgxpool.Pool
-	table     string // the outbox
-	marks     string // table of watermarks
-	name      string // of the consumer
-	publisher Publisher
-	consumer  Consumer
-	after     time.Duration
-	log       *slog.Logger
-
+	ReconcilerConfig
 	age   time.Duration // of this step; see walk
 	ahead *walk         // nil at the watermark
 }
 
-// NewReconciler returns a reconciler of the rows of table that are older than
-// after. after must exceed what clocks differ and transactions last.
-func NewReconciler(pool *pgxpool.Pool, table, marks, name string, publisher Publisher, consumer Consumer, after time.Duration, log *slog.Logger) *Reconciler {
-	return &Reconciler{pool: pool, table: table, marks: marks, name: name, publisher: publisher, consumer: consumer, after: after, log: log}
+// ReconcilerConfig says which rows a reconciler looks at, and which consumer must have
+// them. All of it but Where is needed.
+type ReconcilerConfig struct {
+	Pool      *pgxpool.Pool
+	Table     string // the outbox
+	Where     string // as in RelayConfig
+	Marks     string // table of watermarks
+	Name      string // of the consumer, there
+	Publisher Publisher
+	Consumer  Consumer
+	// After is how old a row must be: more than clocks differ and transactions last.
+	After time.Duration
+	Log   *slog.Logger
+}
+
+// NewReconciler returns a reconciler.
+func NewReconciler(c ReconcilerConfig) *Reconciler {
+	if c.Where == "" {
+		c.Where = "true"
+	}
+	return &Reconciler{ReconcilerConfig: c}
 }
 
 // reconcileBatch bounds what one step looks at.
@@ -79,7 +88,7 @@ func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 			records[row.id] = row.record
 		}
 	}
-	missing, err := r.consumer.Missing(ctx, published)
+	missing, err := r.Consumer.Missing(ctx, published)
 	if err != nil {
 		return lease.Report{}, err
 	}
@@ -105,7 +114,7 @@ func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 // never be: what was published once may be unreadable to a newer version. It
 // returns none of either while they may be on their way already.
 func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, records map[uuid.UUID]event.Record) (sent, dead int, err error) {
-	caught, err := r.consumer.Caught(ctx, r.age)
+	caught, err := r.Consumer.Caught(ctx, r.age)
 	if err != nil || !caught {
 		return 0, 0, err
 	}
@@ -113,7 +122,7 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 	for _, eventID := range missing {
 		message, err := event.Encode(records[eventID])
 		if err != nil {
-			r.log.ErrorContext(ctx, "event was lost and cannot be published again", "event_id", eventID, "error", err.Error())
+			r.Log.ErrorContext(ctx, "event was lost and cannot be published again", "event_id", eventID, "error", err.Error())
 			dead++
 			continue
 		}
@@ -121,7 +130,7 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 		// is gone.
 		message.Dedup = uuid.NewString()
 		messages = append(messages, message)
-		r.log.WarnContext(ctx, "event was lost after it was published; publishing it again", "event_id", eventID)
+		r.Log.WarnContext(ctx, "event was lost after it was published; publishing it again", "event_id", eventID)
 	}
 	if len(messages) == 0 {
 		return 0, dead, nil
@@ -131,7 +140,7 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 	if err := r.noteRepublished(ctx); err != nil {
 		return 0, dead, err
 	}
-	failures := r.publisher.Publish(ctx, messages)
+	failures := r.Publisher.Publish(ctx, messages)
 	for _, failure := range failures {
 		if failure == nil {
 			sent++
@@ -152,23 +161,23 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	var now time.Time
 	var from uuid.UUID
 	var republished *time.Time
-	err := r.pool.QueryRow(ctx, fmt.Sprintf(`
+	err := r.Pool.QueryRow(ctx, fmt.Sprintf(`
 		SELECT now(), coalesce(m.up_to, '00000000-0000-0000-0000-000000000000'), m.republished_at
-		FROM (SELECT) nothing LEFT JOIN %s m ON m.consumer = $1`, r.marks), r.name).Scan(&now, &from, &republished)
+		FROM (SELECT) nothing LEFT JOIN %s m ON m.consumer = $1`, r.Marks), r.Name).Scan(&now, &from, &republished)
 	if err != nil {
 		return nil, postgres.Wrap("reconcile", err)
 	}
-	r.age = r.after
+	r.age = r.After
 	if republished != nil {
 		r.age = min(r.age, now.Sub(*republished))
 	}
 	if r.ahead != nil {
 		from, r.age = r.ahead.from, r.ahead.age
 	}
-	result, err := r.pool.Query(ctx, fmt.Sprintf(`
+	result, err := r.Pool.Query(ctx, fmt.Sprintf(`
 		SELECT event_id, status, event_type, aggregate_key, occurred_at, traceparent, payload
-		FROM %s WHERE event_id > $1 AND event_id < $2 ORDER BY event_id LIMIT $3`, r.table),
-		from, id.Before(now.Add(-r.after)), reconcileBatch)
+		FROM %s WHERE event_id > $1 AND event_id < $2 AND %s ORDER BY event_id LIMIT $3`, r.Table, r.Where),
+		from, id.Before(now.Add(-r.After)), reconcileBatch)
 	if err != nil {
 		return nil, postgres.Wrap("reconcile", err)
 	}
@@ -191,16 +200,16 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 }
 
 func (r *Reconciler) advance(ctx context.Context, to uuid.UUID) error {
-	_, err := r.pool.Exec(ctx, fmt.Sprintf(`
+	_, err := r.Pool.Exec(ctx, fmt.Sprintf(`
 		INSERT INTO %[1]s AS m (consumer, up_to) VALUES ($1, $2)
 		ON CONFLICT (consumer) DO UPDATE SET up_to = excluded.up_to, updated_at = now()
-		WHERE m.up_to < excluded.up_to`, r.marks), r.name, to)
+		WHERE m.up_to < excluded.up_to`, r.Marks), r.Name, to)
 	return postgres.Wrap("reconcile", err)
 }
 
 func (r *Reconciler) noteRepublished(ctx context.Context) error {
-	_, err := r.pool.Exec(ctx, fmt.Sprintf(`
+	_, err := r.Pool.Exec(ctx, fmt.Sprintf(`
 		INSERT INTO %[1]s AS m (consumer, up_to, republished_at) VALUES ($1, '00000000-0000-0000-0000-000000000000', now())
-		ON CONFLICT (consumer) DO UPDATE SET republished_at = now()`, r.marks), r.name)
+		ON CONFLICT (consumer) DO UPDATE SET republished_at = now()`, r.Marks), r.Name)
 	return postgres.Wrap("reconcile", err)
 }

@@ -110,17 +110,20 @@ func TestCrashOnTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	ids := f.insert(2)
-	f.exec(`UPDATE `+table+` SET status = 'IN_FLIGHT', attempt_count = $2, claim_token = gen_random_uuid(), lease_until = now()
+	f.exec(`UPDATE `+table+` SET status = 'IN_FLIGHT', attempt_count = $2, claim_size = 1, claim_token = gen_random_uuid(), lease_until = now()
 		WHERE event_id = $1`, ids[0], lease.DefaultPolicy.MaxAttempts)
 	var published []string
-	report := f.step(f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
+	relay := f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
 		for _, message := range m {
 			published = append(published, message.ID)
 		}
 		return make([]error, len(m))
-	}}))
-	if report.Dead != 1 || report.Done != 1 {
-		t.Errorf("%+v", report)
+	}})
+	if report := f.step(relay); report.Dead != 1 || report.Done != 0 || !report.More {
+		t.Errorf("the row that was left behind: %+v", report)
+	}
+	if report := f.step(relay); report.Done != 1 {
+		t.Errorf("the other one: %+v", report)
 	}
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Attempts != lease.DefaultPolicy.MaxAttempts || *r.Error != lease.ErrExhausted.Error() {
 		t.Errorf("%+v", r)
@@ -139,16 +142,16 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 			t.Run(successor+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				f := setup(t)
-				ids := f.insert(3)
+				ids := f.insert(1)
 				first, second := f.paused(answer), (*pausedRelay)(nil)
 				f.due()
 				want := "PUBLISHED"
 				if successor == "holds" {
 					second, want = f.paused(nil), "IN_FLIGHT"
-				} else if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 3 {
+				} else if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 1 {
 					t.Errorf("the successor: %+v", report)
 				}
-				if report := first.wake(t); report != (lease.Report{Claimed: 3, LostLease: 3}) {
+				if report := first.wake(t); report != (lease.Report{Claimed: 1, LostLease: 1}) {
 					t.Errorf("the sleeper: %+v", report)
 				}
 				for _, id := range ids {
@@ -157,7 +160,7 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 					}
 				}
 				if second != nil {
-					if report := second.wake(t); report != (lease.Report{Claimed: 3, Done: 3}) {
+					if report := second.wake(t); report != (lease.Report{Claimed: 1, Done: 1, More: true}) {
 						t.Errorf("the successor: %+v", report)
 					}
 				}
@@ -234,5 +237,67 @@ func TestTickEndsWhilePublishing(t *testing.T) {
 	}
 	if done, back := f.count("status = 'PUBLISHED'"), f.count("status = 'PENDING' AND attempt_count = 0"); done != 1 || back != 1 {
 		t.Errorf("%d published, %d returned", done, back)
+	}
+}
+
+// One event kills each worker that publishes it. The other 199 are published.
+func TestEventThatKillsItsRelay(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := f.insert(200)
+	bad := ids[100].String()
+	relay := f.relay(publisher{publish: func(_ context.Context, m []event.Message) []error {
+		for _, message := range m {
+			if message.ID == bad {
+				panic("killed")
+			}
+		}
+		return make([]error, len(m))
+	}})
+	steps := 0
+	for f.row(ids[100]).Status != outbox.Failed {
+		if steps++; steps > 60 {
+			t.Fatalf("after %d steps %d of 199 good events are published, %d FAILED", steps, f.count("status = 'PUBLISHED'"), f.count("status = 'FAILED'"))
+		}
+		func() {
+			defer func() {
+				if recover() != nil {
+					f.due() // its lease ends
+				}
+			}()
+			f.step(relay)
+		}()
+	}
+	if n := f.count("status = 'PUBLISHED'"); n != 199 {
+		t.Errorf("%d of 199 good events are published, %d FAILED", n, f.count("status = 'FAILED'"))
+	}
+}
+
+// Events of one subject that its stream cannot take hold up no other subject of the
+// same outbox.
+func TestBlockedSubjectHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	blocked := config(f.pool, publisher{publish: func(_ context.Context, m []event.Message) []error {
+		results := make([]error, len(m))
+		for i := range results {
+			results[i] = outbox.ErrBroker
+		}
+		return results
+	}})
+	blocked.Where = `event_type <> 'EntitlementRevoked'`
+	free := config(f.pool, publisher{publish: func(_ context.Context, m []event.Message) []error { return make([]error, len(m)) }})
+	free.Where = `event_type = 'EntitlementRevoked'`
+	f.insert(1000)
+	last := f.insert(1)[0]
+	f.exec(`UPDATE `+table+` SET event_type = 'EntitlementRevoked', payload = jsonb_set(payload, '{event_type}', '"EntitlementRevoked"') WHERE event_id = $1`, last)
+	if report := f.step(outbox.NewRelay(blocked)); report.Retried != lease.DefaultPolicy.Batch || report.Done != 0 {
+		t.Fatalf("the blocked subject: %+v", report)
+	}
+	if report := f.step(outbox.NewRelay(free)); report.Claimed != 1 || report.Done != 1 {
+		t.Errorf("behind 1,000 blocked events one of another subject is not published at once: %+v", report)
+	}
+	if r := f.row(last); r.Status != outbox.Published {
+		t.Errorf("%+v", r)
 	}
 }

@@ -56,14 +56,21 @@ func setup(t testing.TB) *fixture {
 
 // relay returns one that publishes through p.
 func (f *fixture) relay(p outbox.Publisher) *outbox.Relay {
-	return outbox.NewRelay(f.pool, table, lease.DefaultPolicy, "test", p, func() {}, slog.New(slog.DiscardHandler))
+	return outbox.NewRelay(config(f.pool, p))
+}
+
+func config(pool *pgxpool.Pool, p outbox.Publisher) outbox.RelayConfig {
+	return outbox.RelayConfig{
+		Pool: pool, Table: table, Policy: lease.DefaultPolicy, Worker: "test",
+		Publisher: p, Published: func() {}, Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 // natsRelay returns a relay to a real NATS, and its publisher.
 func (f *fixture) natsRelay(url string, l jetstream.Limits) *outbox.Relay {
 	client := jetstream.New(url, "test", l)
 	f.t.Cleanup(client.Close)
-	return f.relay(jetstream.NewPublisher(client))
+	return f.relay(jetstream.NewPublisher(client, event.EntitlementSubject))
 }
 
 // insert adds n events as grants write them.

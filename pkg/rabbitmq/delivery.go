@@ -15,8 +15,11 @@ func delivery(subject string, d amqp.Delivery) event.Delivery {
 		headers[name] = []string{fmt.Sprint(value)} // others may send any type
 	}
 	delivered := uint64(1)
+	if d.Redelivered {
+		delivered = 2 // at least: classic queues do not count
+	}
 	if count, ok := d.Headers["x-delivery-count"].(int64); ok && count > 0 {
-		delivered += uint64(count)
+		delivered = 1 + uint64(count)
 	}
 	return event.Delivery{
 		Message: event.FromHeaders(subject, headers, d.Body), Headers: headers, Delivered: delivered, Acknowledger: acknowledger{d},

@@ -21,6 +21,13 @@ import (
 // OutboxTable is where TX1 and Settle put events.
 const OutboxTable = "integration.outbox_events"
 
+// The outbox holds events of two subjects, each with a consumer of its own. These are
+// SQL conditions on its rows; a type that no version knows counts as completed.
+const (
+	CompletedEvents = `event_type <> 'TransferSettled'`
+	SettledEvents   = `event_type = 'TransferSettled'`
+)
+
 // Consumer is the name under which transfers are settled.
 const Consumer = "settle"
 

@@ -21,15 +21,13 @@ type Consumer interface {
 	Caught(ctx context.Context, age time.Duration) (bool, error)
 }
 
-// Publisher returns what publishes the events of transfers. Those for people go to
-// JetStream in any case: notification has one source.
+// Publisher returns what publishes completed transfers.
 func Publisher(e *fn.Env) outbox.Publisher {
-	everything := jetstream.NewPublisher(e.NATS())
 	if e.Settings.TransferBroker == settings.RabbitMQ {
 		publish, _ := e.RabbitMQ()
-		return outbox.Split{Subject: event.TransferSubject, Own: rabbitmq.NewPublisher(publish), Others: everything}
+		return rabbitmq.NewPublisher(publish)
 	}
-	return everything
+	return jetstream.NewPublisher(e.NATS(), event.TransferSubject)
 }
 
 // Completed returns settle's consumer.

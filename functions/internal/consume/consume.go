@@ -14,10 +14,15 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
-// againAfter is when a message comes again that could not be stored now.
-const againAfter = 2 * time.Second
+const (
+	// againAfter is when a message comes again that could not be stored now.
+	againAfter = 2 * time.Second
+	// maxFailures bounds the statements of one step that fail without saying that an
+	// event is at fault. Finding one event in the largest batch takes ten.
+	maxFailures = 16
+)
 
-// Store is the domain that is told.
+// Store is the domain that accepts the events.
 type Store interface {
 	// AcceptAll deals with all of the events, or none, and with each once however
 	// often it comes.
@@ -29,8 +34,8 @@ type Store interface {
 	DeadLetter(context.Context, deadletter.Letter) error
 }
 
-// Source is a broker's consumer.
-type Source interface {
+// Consumer takes messages from a broker.
+type Consumer interface {
 	// Fetch returns up to limit messages that are there now; none means that none is
 	// left. Its error is fault.Unavailable.
 	Fetch(ctx context.Context, limit int) ([]event.Delivery, error)
@@ -46,96 +51,155 @@ type Consumption struct {
 // New returns a consumption; next is the function that goes on.
 func New(e *fn.Env, store Store, next string) *Consumption { return &Consumption{e, store, next} }
 
-// Step accepts one batch. Messages are acknowledged after the commit
-// only, so a crash brings them again, and Accept knows them.
-func (c *Consumption) Step(ctx context.Context, source Source) (fn.Report, error) {
-	deliveries, err := source.Fetch(ctx, c.env.Settings.LeaseBatch)
+// Source is the consumption of one consumer's messages.
+func (c *Consumption) Source(name string, consumer Consumer) fn.Source {
+	return fn.Source{Name: name, Step: func(ctx context.Context) (fn.Report, error) { return c.step(ctx, consumer) }}
+}
+
+// step accepts one batch. Messages are acknowledged after the commit only, so a crash
+// brings them again, and Accept knows them.
+func (c *Consumption) step(ctx context.Context, consumer Consumer) (fn.Report, error) {
+	deliveries, err := consumer.Fetch(ctx, c.env.Settings.LeaseBatch)
 	if err != nil || len(deliveries) == 0 {
 		return fn.Report{}, err
 	}
 	// Only an empty Fetch says that nothing is left.
-	report := fn.Report{Claimed: len(deliveries), More: true}
-	err = c.accept(ctx, decode(deliveries), &report)
-	if report.Done > 0 {
+	b := &batch{Consumption: c, report: fn.Report{Claimed: len(deliveries), More: true}}
+	err = errors.Join(b.accept(ctx, b.decode(ctx, deliveries)), b.sortOut(ctx))
+	if b.report.Done > 0 {
 		c.env.Wake(c.next)
 	}
-	return report, err
+	return b.report, err
 }
 
-// item is a delivery with what it holds, or why it cannot be read.
+// batch is what became of the messages of one step.
+type batch struct {
+	*Consumption
+	report   fn.Report
+	bad      []item // to be put aside
+	alone    []item // failed alone, for a reason that may pass
+	failures int    // statements that failed for such a reason
+	last     error  // of the last of them
+}
+
+// item is a message and the event in it, or why it cannot be accepted.
 type item struct {
 	delivery event.Delivery
 	record   event.Record
 	err      error
 }
 
-func decode(deliveries []event.Delivery) []item {
-	items := make([]item, len(deliveries))
-	for i, d := range deliveries {
+// decode returns the events that can be read.
+func (b *batch) decode(ctx context.Context, deliveries []event.Delivery) (readable []item) {
+	for _, d := range deliveries {
 		record, err := event.Decode(d.Message)
-		items[i] = item{d, record, err}
-	}
-	return items
-}
-
-// accept stores what can be read in one statement. When an event in it is
-// poison, the batch is halved until that one is alone; the others are accepted.
-func (c *Consumption) accept(ctx context.Context, items []item, report *fn.Report) error {
-	var readable []item
-	var records []event.Record
-	var failures []error
-	for _, it := range items {
-		if it.err != nil {
-			failures = append(failures, c.bury(ctx, it, it.err, report))
+		if err != nil {
+			b.bad = append(b.bad, item{delivery: d, err: err})
 			continue
 		}
-		readable = append(readable, it)
-		records = append(records, it.record)
+		readable = append(readable, item{delivery: d, record: record})
 	}
-	if len(readable) == 0 {
-		return errors.Join(failures...)
+	return readable
+}
+
+// accept stores items in one statement. One that fails because of an event is halved
+// until that event is alone; so is one of which a message has failed before, whatever
+// the error says: it may be that message.
+func (b *batch) accept(ctx context.Context, items []item) error {
+	if len(items) == 0 {
+		return nil
 	}
-	err := c.store.AcceptAll(ctx, records)
-	switch {
-	case err == nil:
-		report.Done += len(readable)
-		for _, it := range readable {
+	if b.failures >= maxFailures {
+		return b.giveBack(items)
+	}
+	records := make([]event.Record, len(items))
+	redelivered := false
+	for i, it := range items {
+		records[i] = it.record
+		redelivered = redelivered || it.delivery.Delivered > 1
+	}
+	err := b.store.AcceptAll(ctx, records)
+	if err == nil {
+		b.report.Done += len(items)
+		for _, it := range items {
 			// An acknowledgement that is lost brings the message again; that is no error.
 			_ = it.delivery.Ack()
 		}
-	case c.store.Poison(err) && len(readable) == 1:
-		failures = append(failures, c.bury(ctx, readable[0], err, report))
-	case c.store.Poison(err):
-		half := len(readable) / 2
-		failures = append(failures, c.accept(ctx, readable[:half], report), c.accept(ctx, readable[half:], report))
-	default:
-		// A database that is away is not the messages' fault: they come again.
-		for _, it := range readable {
-			_ = it.delivery.Again(againAfter)
+		return nil
+	}
+	poison := b.store.Poison(err)
+	if !poison {
+		b.failures, b.last = b.failures+1, err
+	}
+	split := poison || redelivered && ctx.Err() == nil
+	switch {
+	case split && len(items) > 1:
+		half := len(items) / 2
+		return errors.Join(b.accept(ctx, items[:half]), b.accept(ctx, items[half:]))
+	case poison:
+		b.bad = append(b.bad, item{items[0].delivery, items[0].record, err})
+		return nil
+	case split:
+		b.alone = append(b.alone, item{items[0].delivery, items[0].record, err})
+		return nil
+	}
+	return b.giveBack(items)
+}
+
+// giveBack is for a database that is away, which is not the messages' fault: they come
+// again.
+func (b *batch) giveBack(items []item) error {
+	b.again(items)
+	b.report.More = false
+	return b.last
+}
+
+// sortOut deals with the messages that could not be accepted. One that fails alone comes
+// again. When the store did answer, and accepted others meanwhile, and the message has
+// used up its deliveries, it is put aside: it would hold up what waits for the consumer
+// to have read everything.
+func (b *batch) sortOut(ctx context.Context) error {
+	var failures []error
+	for _, it := range b.alone {
+		switch {
+		case b.report.Done == 0:
+			failures = append(failures, it.err)
+			b.report.More = false
+			b.again([]item{it})
+		case fault.Of(it.err) != fault.Unavailable && it.delivery.Delivered >= uint64(b.env.Settings.LeaseMaxAttempts):
+			b.bad = append(b.bad, it)
+		default:
+			b.env.Logger().WarnContext(ctx, "event not accepted, others were", "event_id", it.delivery.Message.ID,
+				"delivered", it.delivery.Delivered, "error", it.err.Error())
+			b.again([]item{it})
 		}
-		report.Retried += len(readable)
-		report.More = false
-		failures = append(failures, err)
+	}
+	for _, it := range b.bad {
+		failures = append(failures, b.bury(ctx, it))
 	}
 	return errors.Join(failures...)
 }
 
-// bury keeps a message that can never be accepted as a dead letter, and only
-// then tells the broker not to send it again.
-func (c *Consumption) bury(ctx context.Context, it item, reason error, report *fn.Report) error {
-	err := c.store.DeadLetter(ctx, deadletter.Letter{
+func (b *batch) again(items []item) {
+	for _, it := range items {
+		_ = it.delivery.Again(againAfter) // it comes again in any case
+	}
+	b.report.Retried += len(items)
+}
+
+// bury keeps a message that can never be accepted as a dead letter, and only then tells
+// the broker not to send it again.
+func (b *batch) bury(ctx context.Context, it item) error {
+	err := b.store.DeadLetter(ctx, deadletter.Letter{
 		Data: it.delivery.Message.Data, Headers: it.delivery.Headers,
-		EventID: it.delivery.Message.ID, Type: it.delivery.Message.Type, Reason: reason,
+		EventID: it.delivery.Message.ID, Type: it.delivery.Message.Type, Reason: it.err,
 	})
 	if err != nil {
-		_ = it.delivery.Again(againAfter)
-		report.Retried++
-		if fault.Of(err) == fault.Unavailable {
-			report.More = false
-		}
+		b.again([]item{it})
+		b.report.More = false
 		return err
 	}
-	c.env.Logger().WarnContext(ctx, "event put aside", "event_id", it.delivery.Message.ID, "error", reason.Error())
-	report.Dead++
+	b.env.Logger().WarnContext(ctx, "event put aside", "event_id", it.delivery.Message.ID, "error", it.err.Error())
+	b.report.Dead++
 	return it.delivery.Terminate("dead letter")
 }

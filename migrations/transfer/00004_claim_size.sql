@@ -1,0 +1,8 @@
+-- +goose Up
+-- With how many rows a row was claimed: those that died with their worker are claimed
+-- again in smaller parts. See pkg/lease. Rows claimed by an older version have none.
+SET LOCAL lock_timeout = '5s';
+ALTER TABLE integration.outbox_events ADD COLUMN claim_size integer CHECK (claim_size > 0);
+
+-- +goose Down
+ALTER TABLE integration.outbox_events DROP COLUMN claim_size;
