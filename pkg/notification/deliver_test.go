@@ -98,7 +98,7 @@ func TestKilledAtTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	ids := f.told(1)
-	f.exec(`UPDATE notification.notifications SET status = 'PROCESSING', attempt_count = 10, claim_token = gen_random_uuid(), lease_until = now()`)
+	f.exec(`UPDATE notification.notifications SET status = 'PROCESSING', attempt_count = 10, claim_size = 1, claim_token = gen_random_uuid(), lease_until = now()`)
 	report := f.step(channel(func(context.Context, notification.Outgoing) error { t.Error("sent"); return nil }))
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Letters != 1 || report.Dead != 1 {
 		t.Errorf("%+v, %+v", r, report)
