@@ -84,7 +84,7 @@ type Settings struct {
 	NotificationChannel  string            `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
 	WebhookURLs          []string          `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
 	WebhookSecrets       []string          `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
-	WebhookAllowPrivate  bool              `env:"WEBHOOK_ALLOW_PRIVATE" envDefault:"false" doc:"Whether webhooks may go to loopback, private and link-local addresses, and over plain http."`
+	WebhookAllowPrivate  bool              `env:"WEBHOOK_ALLOW_PRIVATE" envDefault:"false" doc:"Whether webhooks may go to loopback, private, link-local and other special-purpose addresses, and over plain http."`
 	WebhookTimeout       time.Duration     `env:"WEBHOOK_TIMEOUT" envDefault:"5s" doc:"How long one webhook call may take; below half of LEASE_DURATION."`
 	MatchmakingModes     []string          `env:"MATCHMAKING_MODES" envDefault:"casual,rank" doc:"Names of the queues, letters a to z, separated by commas."`
 	MatchmakingRanked    []string          `env:"MATCHMAKING_RANKED" envDefault:"rank" doc:"Those of them in which attributes.skill counts."`
