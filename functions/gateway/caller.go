@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -88,7 +89,7 @@ const renewBefore = 10 * time.Second
 // renew returns s with new tokens and roles.
 func (g *gateway) renew(ctx context.Context, s session.Session) (session.Session, error) {
 	grant, err := g.signIn.Renew(ctx, s.Subject, s.RefreshToken)
-	if err == auth.ErrRevoked {
+	if errors.Is(err, auth.ErrRevoked) {
 		return s, session.ErrRevoked
 	}
 	if err != nil {

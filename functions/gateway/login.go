@@ -55,7 +55,7 @@ func (g *gateway) begin(w http.ResponseWriter, r *http.Request, login session.Lo
 	if err != nil {
 		return "", err
 	}
-	where, err := g.signIn.Begin(state, proof, again)
+	where, err := g.signIn.Begin(r.Context(), state, proof, again)
 	if err != nil {
 		return "", err
 	}

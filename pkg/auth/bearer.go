@@ -91,7 +91,7 @@ func (b *Bearer) Check(ctx context.Context, token string) (Access, error) {
 }
 
 func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
-	issuer, err := b.issuer.describe()
+	issuer, err := b.issuer.describe(ctx)
 	if err != nil {
 		return Access{}, err
 	}

@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
@@ -112,5 +113,44 @@ func TestNoTokenAsksNobody(t *testing.T) {
 		if _, err := bearer.Identify(r); err != want {
 			t.Errorf("%q: %v", authorization, err)
 		}
+	}
+}
+
+// An issuer that hangs holds up no caller for longer than the caller waits, however
+// many wait for it: one request is on its way, and it is nobody's own.
+func TestIssuerHangs(t *testing.T) {
+	t.Parallel()
+	const callers, patience = 50, 200 * time.Millisecond
+	var asked atomic.Int64
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(hanging.Close)
+	t.Cleanup(hanging.CloseClientConnections)
+	bearer := auth.NewBearer(auth.NewIssuer(hanging.URL), "miniserver", nil)
+	token := newIssuer(t).request(t, "u_1")
+	waited := make(chan time.Duration, callers)
+	for range callers {
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			if _, err := bearer.Identify(token.WithContext(ctx)); fault.Of(err) != fault.Unavailable {
+				t.Errorf("%v, want fault.Unavailable", err)
+			}
+			waited <- time.Since(began)
+		}()
+	}
+	var longest time.Duration
+	for range callers {
+		longest = max(longest, <-waited)
+	}
+	t.Logf("the longest of %d callers waited %s", callers, longest)
+	if longest > 10*patience {
+		t.Errorf("a caller with %s to wait waited %s behind an issuer that hangs", patience, longest)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the issuer was asked %d times, want once for all", n)
 	}
 }

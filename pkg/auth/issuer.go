@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
@@ -26,7 +28,9 @@ type Issuer struct {
 	url    string
 	client *http.Client
 
-	mutex   sync.Mutex
+	asking singleflight.Group // the one request for the description
+
+	mutex   sync.Mutex // never held while the issuer is asked
 	known   *description
 	asked   time.Time // when it last failed to answer
 	failure error     // and how
@@ -54,17 +58,45 @@ type description struct {
 	NamesItself bool `json:"authorization_response_iss_parameter_supported"`
 }
 
-// describe asks the issuer for its description: once, when it answers. Its error
-// is fault.Unavailable.
-func (i *Issuer) describe() (*description, error) {
+// describe returns what the issuer says of itself. It asks the issuer until that
+// has answered once: one request for all callers, whose wait ends with their own
+// ctx. Its error is fault.Unavailable.
+func (i *Issuer) describe(ctx context.Context) (*description, error) {
+	i.mutex.Lock()
+	known, failure, asked := i.known, i.failure, i.asked
+	i.mutex.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	if time.Since(asked) < issuerRetry {
+		return nil, away(failure)
+	}
+	select {
+	case answer := <-i.asking.DoChan("", i.ask):
+		if answer.Err != nil {
+			return nil, away(answer.Err)
+		}
+		return answer.Val.(*description), nil
+	case <-ctx.Done():
+		return nil, away(fmt.Errorf("wait for its description: %w", ctx.Err()))
+	}
+}
+
+// ask asks the issuer for its description, and remembers it, or the failure; the
+// result is a *description.
+func (i *Issuer) ask() (any, error) {
+	d, err := i.discover()
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
-	if i.known != nil {
-		return i.known, nil
+	if err != nil {
+		i.asked, i.failure = time.Now(), err
+		return nil, err
 	}
-	if time.Since(i.asked) < issuerRetry {
-		return nil, away(i.failure)
-	}
+	i.known = d
+	return d, nil
+}
+
+func (i *Issuer) discover() (*description, error) {
 	var d description
 	// No caller's patience decides for all that wait; the client has a timeout.
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), i.client), i.url)
@@ -72,8 +104,7 @@ func (i *Issuer) describe() (*description, error) {
 		err = provider.Claims(&d)
 	}
 	if err != nil {
-		i.asked, i.failure = time.Now(), err
-		return nil, away(err)
+		return nil, err
 	}
 	d.endpoint = provider.Endpoint()
 	d.endpoint.AuthStyle = oauth2.AuthStyleInHeader // the default of OpenID Connect Discovery
@@ -81,8 +112,7 @@ func (i *Issuer) describe() (*description, error) {
 		d.endpoint.AuthStyle = oauth2.AuthStyleInParams
 	}
 	d.keys = &keySet{url: d.Keys, client: i.client}
-	i.known = &d
-	return i.known, nil
+	return &d, nil
 }
 
 // context makes the libraries use our client.

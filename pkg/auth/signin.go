@@ -62,8 +62,8 @@ func NewProof() Proof {
 
 // Begin returns where the browser goes to sign in. With again, people who are
 // signed in there prove it once more.
-func (s *SignIn) Begin(state string, proof Proof, again bool) (string, error) {
-	d, err := s.issuer.describe()
+func (s *SignIn) Begin(ctx context.Context, state string, proof Proof, again bool) (string, error) {
+	d, err := s.issuer.describe(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +84,7 @@ func (s *SignIn) at(d *description) *oauth2.Config {
 // in. Its errors are fault.Malformed for an answer that is not good, and
 // fault.Unavailable.
 func (s *SignIn) Finish(ctx context.Context, answer url.Values, proof Proof) (Grant, error) {
-	d, err := s.issuer.describe()
+	d, err := s.issuer.describe(ctx)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -153,7 +153,7 @@ func (s *SignIn) Renew(ctx context.Context, subject, refreshToken string) (Grant
 	if refreshToken == "" {
 		return Grant{}, ErrRevoked
 	}
-	d, err := s.issuer.describe()
+	d, err := s.issuer.describe(ctx)
 	if err != nil {
 		return Grant{}, err
 	}

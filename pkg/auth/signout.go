@@ -19,7 +19,7 @@ import (
 // of a refresh token, others that of an ID token; whatever is left of the grant
 // is revoked (RFC 7009).
 func (s *SignIn) End(ctx context.Context, idToken, refreshToken string) error {
-	d, err := s.issuer.describe()
+	d, err := s.issuer.describe(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func timely(token *oidc.LogoutToken) error {
 // CheckSignOut checks a logout token (OpenID Connect Back-Channel Logout 1.0). Its
 // errors are fault.Malformed, and fault.Unavailable.
 func (s *SignIn) CheckSignOut(ctx context.Context, raw string) (SignOut, error) {
-	d, err := s.issuer.describe()
+	d, err := s.issuer.describe(ctx)
 	if err != nil {
 		return SignOut{}, err
 	}
