@@ -124,3 +124,47 @@ func TestAttackHeaders(t *testing.T) {
 		})
 	}
 }
+
+// What belongs to one connection is no function's: asking for another protocol
+// neither reaches a function nor looks like its failure.
+func TestAttackHopByHopHeaders(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	s := startAt(t, i)
+	alice := i.fresh(t, "alice", nil)
+	user := s.userID(alice)
+	for name, headers := range map[string][]string{
+		"an odd protocol":       {"Connection: Upgrade", "Upgrade: h\xc3\xa9"},
+		"a tab in the protocol": {"Connection: Upgrade", "Upgrade: a\tb"},
+		"no protocol":           {"Connection: Upgrade", "Upgrade: "},
+		"websocket":             {"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="},
+		"HTTP/2 over TCP":       {"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"},
+		"trailers":              {"Connection: TE", "TE: trailers"},
+		"our own header":        {"Connection: Authorization, Accept, Content-Type, X-Csrf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := s.in(t).call(http.MethodGet, "/v1/me", alice, "", headers...)
+			wantStatus(t, a, http.StatusOK)
+			if got := a.json(t)["user_id"]; got != user {
+				t.Errorf("answered about %v, want %s", got, user)
+			}
+		})
+	}
+	if log := s.log.String(); strings.Contains(log, "function unreachable") {
+		t.Errorf("a caller's header looks like a function that is away: %s", log)
+	}
+}
+
+// Browsers that came by https once come by https from then on, whatever was answered.
+func TestHTTPSOnly(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	for public, want := range map[string]string{"https://game.example": "max-age=31536000", "http://game.example": ""} {
+		s := startAt(t, i, "GATEWAY_URL="+public)
+		for _, path := range []string{"/", "/docs", "/login", "/v1/me", "/nothing", "/%00", "/health/liveness"} {
+			if got := s.send(request{method: http.MethodGet, path: path}).header.Get("Strict-Transport-Security"); got != want {
+				t.Errorf("%s%s: Strict-Transport-Security %q, want %q", public, path, got, want)
+			}
+		}
+	}
+}

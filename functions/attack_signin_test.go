@@ -39,6 +39,8 @@ func TestAttackTokensOfSignIn(t *testing.T) {
 		"ID token for several others":     id("aud", []string{"another", "miniserver"}),
 		"ID token for nobody":             id("aud", nil),
 		"ID token of another issuer":      id("iss", "https://evil.example"),
+		"ID token issued to another":      id("azp", "purchase-service"),
+		"ID token for two, by another":    {id: map[string]any{"aud": []string{"miniserver-web", "purchase-service"}, "azp": "purchase-service"}},
 		"ID token about somebody else":    id("sub", "bob"),
 		"ID token about nobody":           id("sub", nil),
 		"ID token expired":                id("exp", past),
@@ -78,7 +80,7 @@ func TestAttackTokensOfSignIn(t *testing.T) {
 	}
 	// Each was refused for its own flaw: without one, it is a sign-in.
 	for name, who := range map[string]signingIn{
-		"as it should be": {}, "several audiences": id("aud", []string{"miniserver-web", "another"}),
+		"as it should be": {}, "ID token without azp": id("azp", nil), "several audiences": id("aud", []string{"miniserver-web", "another"}),
 		"no type": {id: map[string]any{"typ": nil}, access: map[string]any{"typ": nil}},
 	} {
 		v := s.visitor()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,43 @@ func TestEveryRouteNeedsAStatement(t *testing.T) {
 	}
 	if routes < 8 {
 		t.Errorf("only %d routes", routes)
+	}
+}
+
+// A function checks the role itself: a statement is good for all who see it, and a
+// gateway may be older than the function.
+func TestFunctionsCheckRoles(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	checked := 0
+	path := strings.NewReplacer("{user_id}", "u_1", "{stock_keeping_unit}", "item1", "{account_id}", "1", "{transfer_id}", "t_1")
+	for _, f := range functions.All {
+		routes := f.Routes
+		if len(f.Events) > 0 {
+			routes = append(routes[:len(routes):len(routes)], fn.EventsRoute)
+		}
+		for _, route := range routes {
+			if f.Public || len(route.Roles) == 0 {
+				continue
+			}
+			for _, role := range []string{auth.RolePlayer, auth.RoleEntitlementWriter, auth.RoleOperator} {
+				if slices.Contains(route.Roles, role) {
+					continue
+				}
+				checked++
+				caller := auth.Identity{Issuer: "https://issuer.example", Subject: "mallory", UserID: "u_1", Roles: []string{role}}
+				t.Run(route.ID+", "+role, func(t *testing.T) {
+					s := s.in(t)
+					s.untouched(func() {
+						a := s.as(caller, f.Name, route.Method, path.Replace(route.Path), "{}", "Idempotency-Key: k1")
+						wantProblem(t, a, http.StatusForbidden, "role_missing")
+					})
+				})
+			}
+		}
+	}
+	if checked < 12 {
+		t.Errorf("only %d pairs of route and role were asked, want 12 and more", checked)
 	}
 }
 

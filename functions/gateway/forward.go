@@ -21,7 +21,7 @@ import (
 
 func (g *gateway) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:        g.rewrite,
+		Rewrite:        rewrite,
 		Transport:      g.env.Invoke,
 		ModifyResponse: answered,
 		ErrorHandler:   g.unreachable,
@@ -51,7 +51,9 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function,
 	// The function sets these itself, and the proxy adds what it gets.
 	w.Header().Del("Cache-Control")
 	w.Header().Del("X-Content-Type-Options")
-	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, targetKey{}, target{f.Name, statement})))
+	out := r.WithContext(context.WithValue(ctx, targetKey{}, f.Name))
+	out.Header = passOn(r.Header, statement)
+	g.proxy.ServeHTTP(w, out)
 }
 
 // answered looks at what a function answered.
@@ -161,24 +163,29 @@ func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
 	}
 }
 
+// targetKey is under which a request's context holds the function's name.
 type targetKey struct{}
-
-type target struct{ function, statement string }
 
 // passedOn are the headers that functions get; "ce-" headers are passed on too.
 var passedOn = []string{"Accept", "Content-Type", "If-Match", "If-None-Match", "Last-Event-Id", idempotency.Header}
 
-func (g *gateway) rewrite(pr *httputil.ProxyRequest) {
-	to := pr.In.Context().Value(targetKey{}).(target)
-	pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", to.function, to.function
-	header := http.Header{auth.StatementHeader: {to.statement}}
-	for name, values := range pr.In.Header {
+// passOn returns what a function gets of a request's header, and the statement of
+// who calls. It is made before the proxy looks at the request: what belongs to one
+// connection (Connection, Upgrade) is the caller's and ours.
+func passOn(in http.Header, statement string) http.Header {
+	header := http.Header{auth.StatementHeader: {statement}}
+	for name, values := range in {
 		if slices.Contains(passedOn, name) || strings.HasPrefix(name, "Ce-") {
 			header[name] = values
 		}
 	}
-	telemetry.Inject(pr.In.Context(), header)
-	pr.Out.Header = header
+	return header
+}
+
+func rewrite(pr *httputil.ProxyRequest) {
+	function, _ := pr.In.Context().Value(targetKey{}).(string)
+	pr.Out.URL.Scheme, pr.Out.URL.Host, pr.Out.Host = "http", function, function
+	telemetry.Inject(pr.In.Context(), pr.Out.Header)
 }
 
 // statusClientGone is what nginx calls "client closed request".
@@ -186,7 +193,7 @@ const statusClientGone = 499
 
 // unreachable answers when a function did not.
 func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error) {
-	to, _ := r.Context().Value(targetKey{}).(target)
+	function, _ := r.Context().Value(targetKey{}).(string)
 	switch {
 	case errors.Is(err, context.Canceled):
 		// The caller is gone; the status is for the log, which must not count it as ours.
@@ -195,7 +202,7 @@ func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error)
 		problem.Write(w, problem.New(http.StatusGatewayTimeout, "timeout",
 			"It took too long; the request may have been done: send it again with the same key."))
 	default:
-		g.env.Logger().ErrorContext(r.Context(), "function unreachable", "target", to.function, "error", err.Error())
-		problem.Write(w, partAway(to.function, err))
+		g.env.Logger().ErrorContext(r.Context(), "function unreachable", "target", function, "error", err.Error())
+		problem.Write(w, partAway(function, err))
 	}
 }

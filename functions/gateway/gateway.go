@@ -100,7 +100,7 @@ func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 			problem.Write(w, err)
 			return
 		}
-		if route.Stream {
+		if route.Stream && r.Method != http.MethodHead { // HEAD opens nothing
 			g.forwardStream(w, r, f, caller)
 			return
 		}

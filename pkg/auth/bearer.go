@@ -104,6 +104,8 @@ func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
 	}
 	var claims struct {
 		Type        string `json:"typ"`
+		Nonce       any    `json:"nonce"`
+		AccessHash  any    `json:"at_hash"`
 		Client      string `json:"azp"`
 		ClientID    string `json:"client_id"` // RFC 9068's name of the same
 		AuthTime    int64  `json:"auth_time"`
@@ -123,6 +125,10 @@ func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
 		// token ends sessions: none of them is a permission to call an API. Issuers
 		// other than Keycloak leave typ out.
 		return Access{}, badToken(errors.New("not an access token, but of type " + claims.Type))
+	case claims.Type == "" && (claims.Nonce != nil || claims.AccessHash != nil):
+		// An ID token of an issuer that leaves typ out. Where typ says Bearer, a nonce is
+		// fine: older Keycloaks put it into access tokens, too.
+		return Access{}, badToken(errors.New("not an access token: it has the nonce or at_hash of an ID token"))
 	case len(b.clients) > 0 && !slices.Contains(b.clients, client):
 		return Access{}, badToken(errors.New("issued to a client that is not in OIDC_CLIENTS"))
 	}

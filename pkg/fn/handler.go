@@ -43,10 +43,15 @@ func (rt *Runtime) build(f Function) (*Env, error) {
 	return env, nil
 }
 
+// httpsOnly makes browsers come by https for a year (RFC 6797). Other hosts of the
+// domain are not ours to decide about, so neither includeSubDomains nor preload.
+const httpsOnly = "max-age=31536000"
+
 // wrap is what every request meets first.
 func (e *Env) wrap() http.Handler {
 	log := e.Logger()
 	fallback := notFound(e.Mux)
+	overHTTPS := e.Function.Public && strings.HasPrefix(e.Settings.PublicURL, "https://")
 	handle := func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			// http.ErrAbortHandler is how a handler hangs up on purpose.
@@ -60,6 +65,9 @@ func (e *Env) wrap() http.Handler {
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Content-Type-Options", "nosniff")
+		if overHTTPS {
+			h.Set("Strict-Transport-Security", httpsOnly)
+		}
 		if err := readable(r); err != nil {
 			problem.Write(w, err)
 			return

@@ -23,7 +23,7 @@ type Events struct {
 
 // HandleStream registers a handler for a route that answers with server-sent
 // events (text/event-stream). open may still refuse with an error; follow then
-// sends until it returns, which ends the stream.
+// sends until it returns, which ends the stream. HEAD is answered without either.
 func HandleStream[I, S any](e *Env, route Route, open func(context.Context, *I) (S, error), follow func(context.Context, *Events, S)) {
 	Handle(e, route, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		state, err := open(ctx, in)
@@ -36,20 +36,33 @@ func HandleStream[I, S any](e *Env, route Route, open func(context.Context, *I) 
 			// The server's limits are for answers that are sent at once. In this process
 			// there is no connection to set them on.
 			_ = events.connection.SetReadDeadline(time.Time{})
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.Header().Set("X-Accel-Buffering", "no") // asks proxies such as nginx to pass events on at once
-			w.WriteHeader(http.StatusOK)
-			if c.Method() == http.MethodHead {
-				return
-			}
+			beginStream(w)
 			follow(ctx, events, state)
 		}}, nil
 	}, func(o *huma.Operation, _ huma.Registry) {
+		o.Middlewares = append(o.Middlewares, headOfStream)
 		o.Responses = map[string]*huma.Response{"200": {
 			Description: "A stream of server-sent events that ends after a few minutes; connect again with Last-Event-ID.",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}},
 		}}
 	})
+}
+
+// headOfStream answers HEAD, which ServeMux takes for GET: what open would hold is
+// given back at the end of follow only.
+func headOfStream(c huma.Context, next func(huma.Context)) {
+	if c.Method() != http.MethodHead {
+		next(c)
+		return
+	}
+	_, w := humago.Unwrap(c)
+	beginStream(w)
+}
+
+func beginStream(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // asks proxies such as nginx to pass events on at once
+	w.WriteHeader(http.StatusOK)
 }
 
 // Send sends one event. Its data is JSON, which has no line break. An error means

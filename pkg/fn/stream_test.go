@@ -1,0 +1,46 @@
+package fn_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+// HEAD says what a stream would be and opens none: what open holds is given back by
+// follow only.
+func TestHeadOpensNoStream(t *testing.T) {
+	t.Parallel()
+	var opened, followed atomic.Int64
+	stream := fn.Function{Name: "f", New: func(e *fn.Env) error {
+		e.Authorize = func(http.ResponseWriter, *http.Request, fn.Route) (auth.Identity, error) { return auth.Identity{}, nil }
+		fn.HandleStream(e, fn.Route{ID: "stream", Method: http.MethodGet, Path: "/stream", Stream: true},
+			func(context.Context, *struct{}) (int64, error) { return opened.Add(1), nil },
+			func(_ context.Context, events *fn.Events, _ int64) { followed.Add(1); _ = events.KeepAlive() })
+		return nil
+	}}
+	_, local := setup(t, []fn.Function{stream})
+	ask := func(method string) *httptest.ResponseRecorder {
+		w := do(local["f"], method, "/stream", "")
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" {
+			t.Errorf("%s: %d %s, want 200 text/event-stream", method, w.Code, w.Header().Get("Content-Type"))
+		}
+		return w
+	}
+	for range 50 {
+		if body := ask(http.MethodHead).Body; body.Len() > 0 {
+			t.Errorf("HEAD: a body of %q", body)
+		}
+	}
+	if opened.Load() != 0 || followed.Load() != 0 {
+		t.Errorf("50 HEADs opened %d streams and followed %d, want none", opened.Load(), followed.Load())
+	}
+	ask(http.MethodGet)
+	if opened.Load() != 1 || followed.Load() != 1 {
+		t.Errorf("a GET opened %d streams and followed %d, want 1 of both", opened.Load(), followed.Load())
+	}
+}
