@@ -25,7 +25,12 @@ func TestAttackInternalLink(t *testing.T) {
 	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
 	must(t, err)
 	state := func(function string, identity auth.Identity) string {
-		statement, err := signer.Sign(function, identity)
+		statement, err := signer.Sign(auth.Call{Function: function, Method: http.MethodPost, Path: account.LinkPath}, identity)
+		must(t, err)
+		return statement
+	}
+	secondOf := func(signer *auth.Signer, function string, identity auth.Identity) string {
+		statement, err := signer.Sign(auth.Call{Function: function, Method: http.MethodPost, Path: account.SecondPath}, identity)
 		must(t, err)
 		return statement
 	}
@@ -36,12 +41,9 @@ func TestAttackInternalLink(t *testing.T) {
 	aliceToken := i.fresh(t, "alice", nil)
 	alice := auth.Identity{Issuer: i.url, Subject: "alice", UserID: s.userID(aliceToken)}
 	bob := auth.Identity{Issuer: i.url, Subject: "bob"}
-	first, second := state("account", alice), state("account", bob)
-	forged := func(identity auth.Identity) string {
-		statement, err := forger.Sign("account", identity)
-		must(t, err)
-		return statement
-	}
+	first, second := state("account", alice), secondOf(signer, "account", bob)
+	forged, err := forger.Sign(auth.Call{Function: "account", Method: http.MethodPost, Path: account.LinkPath}, alice)
+	must(t, err)
 	pieces := strings.Split(second, ".")
 	var key jose.JSONWebKey
 	must(t, json.Unmarshal([]byte(s.runtime.Settings.IdentitySigningKey), &key))
@@ -53,11 +55,13 @@ func TestAttackInternalLink(t *testing.T) {
 		"neither":                      {"", "", 401},
 		"no first":                     {"", second, 401},
 		"no second":                    {first, "", 401},
-		"the first is forged":          {forged(alice), second, 401},
-		"the second is forged":         {first, forged(bob), 401},
+		"the first is forged":          {forged, second, 401},
+		"the second is forged":         {first, secondOf(forger, "account", bob), 401},
 		"the first for another":        {state("grant", alice), second, 401},
-		"the second for another":       {first, state("gateway", bob), 401},
-		"the second for the wrong one": {first, state("inbox", bob), 401},
+		"the second for another":       {first, secondOf(signer, "gateway", bob), 401},
+		"the second for the wrong one": {first, secondOf(signer, "inbox", bob), 401},
+		"the second is a caller's":     {first, state("account", bob), 401},
+		"the first is a second":        {secondOf(signer, "account", alice), second, 401},
 		"the second is a token":        {first, i.fresh(t, "bob", nil), 401},
 		"the first is a token":         {aliceToken, second, 401},
 		"the second has no signature":  {first, pieces[0] + "." + pieces[1] + ".", 401},
@@ -95,9 +99,9 @@ func TestAttackInternalLinkFromOutside(t *testing.T) {
 	must(t, err)
 	alice := i.fresh(t, "alice", nil)
 	// Even with good statements: somebody may have seen them.
-	first, err := signer.Sign("account", auth.Identity{Issuer: i.url, Subject: "alice", UserID: s.userID(alice)})
+	first, err := signer.Sign(auth.Call{Function: "account", Method: http.MethodPost, Path: account.LinkPath}, auth.Identity{Issuer: i.url, Subject: "alice", UserID: s.userID(alice)})
 	must(t, err)
-	second, err := signer.Sign("account", auth.Identity{Issuer: i.url, Subject: "bob"})
+	second, err := signer.Sign(auth.Call{Function: "account", Method: http.MethodPost, Path: account.SecondPath}, auth.Identity{Issuer: i.url, Subject: "bob"})
 	must(t, err)
 	body := `{"statement":"` + second + `"}`
 	for _, path := range []string{

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -75,7 +76,9 @@ func (s *system) as(identity auth.Identity, function, method, path, body string,
 	s.t.Helper()
 	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
 	must(s.t, err)
-	statement, err := signer.Sign(function, identity)
+	where, err := url.Parse(path)
+	must(s.t, err)
+	statement, err := signer.Sign(auth.Call{Function: function, Method: method, Path: where.Path}, identity)
 	must(s.t, err)
 	return s.direct(function, method, path, body, append(headers, auth.StatementHeader+": "+statement)...)
 }

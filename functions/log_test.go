@@ -79,7 +79,7 @@ func TestLog(t *testing.T) {
 	password, _ := database.User.Password()
 	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
 	must(t, err)
-	statement, err := signer.Sign("grant", writerIdentity)
+	statement, err := signer.Sign(auth.Call{Function: "grant", Method: http.MethodPost, Path: grantsPath}, writerIdentity)
 	must(t, err)
 	for what, secret := range map[string]string{
 		"the writer's token": s.writer, "its signature": s.writer[strings.LastIndexByte(s.writer, '.')+1:], "the operator's token": s.ops,

@@ -28,67 +28,107 @@ func TestForgedCaller(t *testing.T) {
 	public, attacker, err := ed25519.GenerateKey(rand.Reader)
 	must(t, err)
 	now := time.Now()
-	claims := func(change map[string]any) map[string]any {
+	claims := func(path string, change map[string]any) map[string]any {
 		c := map[string]any{
 			"iss": "miniserver-gateway", "sub": "svc", "aud": []string{"grant"}, "iat": now.Unix(), "exp": now.Add(time.Minute).Unix(),
-			"roles": []string{"entitlement-writer"},
+			"roles": []string{"entitlement-writer"}, "method": http.MethodPost, "path": path,
 		}
 		maps.Copy(c, change)
 		maps.DeleteFunc(c, func(_ string, v any) bool { return v == nil })
 		return c
 	}
-	signed := func(key any, change map[string]any, header map[jose.HeaderKey]any) string {
-		return auth.StatementHeader + ": " + sign(t, jose.EdDSA, key, claims(change), header)
-	}
-	good := strings.TrimPrefix(signed(ours, nil, nil), auth.StatementHeader+": ")
-	pieces := strings.Split(good, ".")
 	secret := []byte(ours.Public().Key.(ed25519.PublicKey))
-	for name, headers := range map[string][]string{
-		"nothing":            nil,
-		"X-User headers":     {"X-User-Id: svc", "X-User-Roles: entitlement-writer", "X-Forwarded-User: svc", "Remote-User: svc"},
-		"an access token":    {"Authorization: Bearer " + s.writer},
-		"the access token":   {auth.StatementHeader + ": " + s.writer},
-		"empty":              {auth.StatementHeader + ": "},
-		"garbage":            {auth.StatementHeader + ": a.b.c"},
-		"JSON":               {auth.StatementHeader + `: {"sub":"svc","roles":["entitlement-writer"]}`},
-		"Bearer":             {auth.StatementHeader + ": Bearer " + good},
-		"alg none":           {auth.StatementHeader + ": " + part(map[string]any{"alg": "none", "kid": ours.KeyID}) + "." + pieces[1] + "."},
-		"no signature":       {auth.StatementHeader + ": " + pieces[0] + "." + pieces[1] + "."},
-		"other claims":       {auth.StatementHeader + ": " + pieces[0] + "." + part(claims(map[string]any{"sub": "root"})) + "." + pieces[2]},
-		"HS256 public key":   {auth.StatementHeader + ": " + sign(t, jose.HS256, secret, claims(nil), map[jose.HeaderKey]any{"kid": ours.KeyID})},
-		"unknown key":        {signed(jose.JSONWebKey{Key: attacker, KeyID: "x"}, nil, nil)},
-		"our key id":         {signed(jose.JSONWebKey{Key: attacker, KeyID: ours.KeyID}, nil, nil)},
-		"no key id":          {signed(attacker, nil, nil)},
-		"attacker's jwk":     {signed(attacker, nil, map[jose.HeaderKey]any{"kid": ours.KeyID, "jwk": jose.JSONWebKey{Key: public}})},
-		"for revoke":         {signed(ours, map[string]any{"aud": []string{"revoke"}}, nil)},
-		"for nobody":         {signed(ours, map[string]any{"aud": nil}, nil)},
-		"for grants":         {signed(ours, map[string]any{"aud": "grants"}, nil)},
-		"expired":            {signed(ours, map[string]any{"exp": now.Add(-time.Second).Unix()}, nil)},
-		"never expires":      {signed(ours, map[string]any{"exp": nil}, nil)},
-		"not yet":            {signed(ours, map[string]any{"nbf": now.Add(time.Minute).Unix()}, nil)},
-		"from the future":    {signed(ours, map[string]any{"iat": now.Add(time.Hour).Unix(), "exp": now.Add(2 * time.Hour).Unix()}, nil)},
-		"another issuer":     {signed(ours, map[string]any{"iss": "somebody"}, nil)},
-		"no issuer":          {signed(ours, map[string]any{"iss": nil}, nil)},
-		"no subject":         {signed(ours, map[string]any{"sub": nil}, nil)},
-		"roles in a header":  {signed(ours, map[string]any{"sub": ""}, nil), "X-User-Roles: entitlement-writer"},
-		"lowercase's header": {"miniserver_caller: " + good},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := s.in(t)
-			s.untouched(func() {
-				for path, kind := range map[string]string{grantsPath: "application/json", eventsPath: "application/cloudevents+json"} {
-					body := changeBody("u_1", "item1", "x", "y")
-					if path == eventsPath {
-						body = purchase("completed", "e1", "u_1", "item1", "p_1").envelope(nil)
-					}
-					a := s.direct("grant", http.MethodPost, path, body, append([]string{"Idempotency-Key: k1", "Content-Type: " + kind}, headers...)...)
-					wantProblem(t, a, http.StatusUnauthorized, "statement_invalid")
-				}
+	for path, kind := range map[string]string{grantsPath: "application/json", eventsPath: "application/cloudevents+json"} {
+		signed := func(key any, change map[string]any, header map[jose.HeaderKey]any) string {
+			return auth.StatementHeader + ": " + sign(t, jose.EdDSA, key, claims(path, change), header)
+		}
+		good := strings.TrimPrefix(signed(ours, nil, nil), auth.StatementHeader+": ")
+		pieces := strings.Split(good, ".")
+		ask := func(s *system, headers []string) answer {
+			body := changeBody("u_1", "item1", "x", "y")
+			if path == eventsPath {
+				body = purchase("completed", "e1", "u_1", "item1", "p_1").envelope(nil)
+			}
+			return s.direct("grant", http.MethodPost, path, body, append([]string{"Idempotency-Key: k1", "Content-Type: " + kind}, headers...)...)
+		}
+		for name, headers := range map[string][]string{
+			"nothing":            nil,
+			"X-User headers":     {"X-User-Id: svc", "X-User-Roles: entitlement-writer", "X-Forwarded-User: svc", "Remote-User: svc"},
+			"an access token":    {"Authorization: Bearer " + s.writer},
+			"the access token":   {auth.StatementHeader + ": " + s.writer},
+			"empty":              {auth.StatementHeader + ": "},
+			"garbage":            {auth.StatementHeader + ": a.b.c"},
+			"JSON":               {auth.StatementHeader + `: {"sub":"svc","roles":["entitlement-writer"]}`},
+			"Bearer":             {auth.StatementHeader + ": Bearer " + good},
+			"alg none":           {auth.StatementHeader + ": " + part(map[string]any{"alg": "none", "kid": ours.KeyID}) + "." + pieces[1] + "."},
+			"no signature":       {auth.StatementHeader + ": " + pieces[0] + "." + pieces[1] + "."},
+			"other claims":       {auth.StatementHeader + ": " + pieces[0] + "." + part(claims(path, map[string]any{"sub": "root"})) + "." + pieces[2]},
+			"HS256 public key":   {auth.StatementHeader + ": " + sign(t, jose.HS256, secret, claims(path, nil), map[jose.HeaderKey]any{"kid": ours.KeyID})},
+			"unknown key":        {signed(jose.JSONWebKey{Key: attacker, KeyID: "x"}, nil, nil)},
+			"our key id":         {signed(jose.JSONWebKey{Key: attacker, KeyID: ours.KeyID}, nil, nil)},
+			"no key id":          {signed(attacker, nil, nil)},
+			"attacker's jwk":     {signed(attacker, nil, map[jose.HeaderKey]any{"kid": ours.KeyID, "jwk": jose.JSONWebKey{Key: public}})},
+			"for revoke":         {signed(ours, map[string]any{"aud": []string{"revoke"}}, nil)},
+			"for nobody":         {signed(ours, map[string]any{"aud": nil}, nil)},
+			"for grants":         {signed(ours, map[string]any{"aud": "grants"}, nil)},
+			"another method":     {signed(ours, map[string]any{"method": http.MethodGet}, nil)},
+			"method in lower":    {signed(ours, map[string]any{"method": "post"}, nil)},
+			"no method":          {signed(ours, map[string]any{"method": nil}, nil)},
+			"another path":       {signed(ours, map[string]any{"path": revokesPath}, nil)},
+			"a path that begins": {signed(ours, map[string]any{"path": path[:len(path)-1]}, nil)},
+			"a pattern":          {signed(ours, map[string]any{"path": "/v1/{rest...}"}, nil)},
+			"no path":            {signed(ours, map[string]any{"path": nil}, nil)},
+			"expired":            {signed(ours, map[string]any{"exp": now.Add(-time.Second).Unix()}, nil)},
+			"never expires":      {signed(ours, map[string]any{"exp": nil}, nil)},
+			"not yet":            {signed(ours, map[string]any{"nbf": now.Add(time.Minute).Unix()}, nil)},
+			"from the future":    {signed(ours, map[string]any{"iat": now.Add(time.Hour).Unix(), "exp": now.Add(2 * time.Hour).Unix()}, nil)},
+			"another issuer":     {signed(ours, map[string]any{"iss": "somebody"}, nil)},
+			"no issuer":          {signed(ours, map[string]any{"iss": nil}, nil)},
+			"no subject":         {signed(ours, map[string]any{"sub": nil}, nil)},
+			"roles in a header":  {signed(ours, map[string]any{"sub": ""}, nil), "X-User-Roles: entitlement-writer"},
+			"lowercase's header": {"miniserver_caller: " + good},
+		} {
+			t.Run(path+", "+name, func(t *testing.T) {
+				s := s.in(t)
+				s.untouched(func() { wantProblem(t, ask(s, headers), http.StatusUnauthorized, "statement_invalid") })
 			})
-		})
+		}
+		// The same one without a flaw is believed, so each was refused for its own.
+		wantStatus(t, ask(s, []string{auth.StatementHeader + ": " + good}), http.StatusOK)
 	}
-	// The same one without a flaw is believed, so each was refused for its own.
-	wantStatus(t, s.direct("grant", http.MethodPost, grantsPath, changeBody("u_1", "item1", "x", "y"), "Idempotency-Key: k1", auth.StatementHeader+": "+good), http.StatusOK)
+}
+
+// A statement that somebody saw on its way opens no other route of its function.
+func TestStatementIsForOneRoute(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false")
+	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
+	must(t, err)
+	operator := auth.Identity{Issuer: "https://issuer.example", Subject: "olga", UserID: "u_1", Roles: []string{auth.RoleOperator, auth.RoleEntitlementWriter}}
+	filled := strings.NewReplacer("{user_id}", "u_1", "{stock_keeping_unit}", "item1", "{account_id}", "1", "{transfer_id}", "t_1",
+		"{mode}", "casual", "{ticket_id}", "casual_1", "{notification_id}", "n_1")
+	replayed := 0
+	for _, f := range functions.All {
+		for _, seen := range f.Routes {
+			statement, err := signer.Sign(auth.Call{Function: f.Name, Method: seen.Method, Path: filled.Replace(seen.Path)}, operator)
+			must(t, err)
+			for _, other := range f.Routes {
+				if f.Public || other.ID == seen.ID {
+					continue
+				}
+				replayed++
+				s.untouched(func() {
+					a := s.direct(f.Name, other.Method, filled.Replace(other.Path), "{}", auth.StatementHeader+": "+statement, "Idempotency-Key: k1")
+					if code := a.json(t)["code"]; code != "statement_invalid" {
+						t.Errorf("a statement for %s on %s: %d %v, want 401 statement_invalid", seen.ID, other.ID, a.status, code)
+					}
+				})
+			}
+		}
+	}
+	if replayed < 50 {
+		t.Errorf("only %d replays were tried, want 50 and more", replayed)
+	}
 }
 
 // Every function that has routes refuses them without a statement.
@@ -160,7 +200,7 @@ func TestGatewayDropsStatements(t *testing.T) {
 	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)
 	must(t, err)
 	// Even a good one: somebody may have seen it.
-	stolen, err := signer.Sign("entitlements", auth.Identity{Subject: "root", Roles: []string{auth.RoleOperator}})
+	stolen, err := signer.Sign(auth.Call{Function: "entitlements", Method: http.MethodGet, Path: "/v1/users/u_1/entitlements"}, auth.Identity{Subject: "root", Roles: []string{auth.RoleOperator}})
 	must(t, err)
 	path, player := "/v1/users/u_1/entitlements", issuer.player(t, "u_2")
 	for _, headers := range [][]string{

@@ -33,6 +33,10 @@ var (
 // not reachable from outside.
 const LinkPath = "/identities"
 
+// SecondPath is what the statement of the identity to link is for, so that it is no
+// caller's: no request can have this path.
+const SecondPath = LinkPath + "#second"
+
 // Second is the body of LinkPath.
 type Second struct {
 	Statement string `json:"statement"`
@@ -80,7 +84,7 @@ func (f *function) link(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), f.env.Function.Timeout)
 	defer cancel()
 	linked, err := func() (account.Account, error) {
-		caller, err := f.env.Statement(r.Header.Get(auth.StatementHeader))
+		caller, err := f.env.Statement(r.Header.Get(auth.StatementHeader), r.Method, r.URL.Path)
 		if err != nil {
 			return account.Account{}, err
 		}
@@ -92,7 +96,7 @@ func (f *function) link(w http.ResponseWriter, r *http.Request) {
 		if err := fn.DecodeJSON(body, &second); err != nil {
 			return account.Account{}, fault.New(fault.Malformed, "request_malformed", "The request cannot be read: %v.", err)
 		}
-		other, err := f.env.Statement(second.Statement)
+		other, err := f.env.Statement(second.Statement, http.MethodPost, SecondPath)
 		if err != nil {
 			return account.Account{}, err
 		}

@@ -41,7 +41,7 @@ func (b *buffers) Put(buffer []byte) { b.pool.Put((*[copyBytes]byte)(buffer)) }
 
 // forward passes a request on to f, with the statement that caller made it.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
-	statement, err := g.signer.Sign(f.Name, caller)
+	statement, err := g.signer.Sign(auth.Call{Function: f.Name, Method: r.Method, Path: r.URL.Path}, caller)
 	if err != nil {
 		g.refuse(w, r, err)
 		return

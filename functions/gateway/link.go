@@ -56,7 +56,7 @@ func (g *gateway) link(ctx context.Context, first, second auth.Identity) (linked
 	}
 	f := g.functionOf(accounts.Register)
 	// The function believes nobody but us about the second identity, either.
-	statement, err := g.signer.Sign(f.Name, second)
+	statement, err := g.signer.Sign(auth.Call{Function: f.Name, Method: http.MethodPost, Path: accounts.SecondPath}, second)
 	if err != nil {
 		return linked, err
 	}

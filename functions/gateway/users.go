@@ -56,17 +56,17 @@ func (g *gateway) register(ctx context.Context, caller auth.Identity) (registere
 func (g *gateway) ask(ctx context.Context, f fn.Function, method, path string, caller auth.Identity, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	statement, err := g.signer.Sign(f.Name, caller)
-	if err != nil {
-		return err
-	}
-	body := []byte(nil)
+	body, err := []byte(nil), error(nil)
 	if in != nil {
 		if body, err = json.Marshal(in); err != nil {
 			return err
 		}
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+f.Name+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	statement, err := g.signer.Sign(auth.Call{Function: f.Name, Method: method, Path: request.URL.Path}, caller)
 	if err != nil {
 		return err
 	}
@@ -106,10 +106,10 @@ func explain(function string, response *http.Response, answer []byte) error {
 }
 
 // refused turns a function's 401 into an error: it does not believe us (keys were
-// rotated in the wrong order), which the caller can do nothing about.
+// rotated in the wrong order, a proxy changed the path), which the caller can do nothing about.
 func refused(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
-		return errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY")
+		return errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY, and nothing in between may change a method or path")
 	}
 	return nil
 }

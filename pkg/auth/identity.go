@@ -1,7 +1,7 @@
 // Package auth says who calls. The gateway checks bearer tokens (Bearer) or signs
 // people in (SignIn), and passes on a signed statement; functions believe that
-// statement and nothing else. A statement names one function as its audience and
-// lives for a minute.
+// statement and nothing else. A statement names one function as its audience, the
+// method and path of one call to it, and lives for a minute.
 package auth
 
 import (

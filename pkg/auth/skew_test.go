@@ -20,7 +20,7 @@ func TestStatementHasNoTimeOfIssue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	statement, err := signer.Sign("grant", auth.Identity{Subject: "u_1"})
+	statement, err := signer.Sign(auth.Call{Function: "grant"}, auth.Identity{Subject: "u_1"})
 	if err != nil {
 		t.Fatal(err)
 	}

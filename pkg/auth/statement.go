@@ -31,10 +31,22 @@ const (
 // claims of a statement.
 type claims struct {
 	jwt.Claims
+	Method         string   `json:"method"`
+	Path           string   `json:"path"`
 	IdentityIssuer string   `json:"identity_issuer,omitempty"`
 	UserID         string   `json:"user_id,omitempty"`
 	Client         string   `json:"client,omitempty"`
 	Roles          []string `json:"roles,omitempty"`
+}
+
+// Call is what a statement is good for. Not the body: that would be a signature for
+// every request instead of one for each path a caller polls, and those who can read
+// statements between gateway and function can read and answer the requests, too.
+// What may not happen is that a statement for reading opens a way to write.
+type Call struct {
+	Function string
+	Method   string
+	Path     string // unescaped, as proxies may escape it in their own way; without the query
 }
 
 // Signer makes statements. It is safe for concurrent use.
@@ -56,37 +68,44 @@ func NewSigner(privateJWK string) (*Signer, error) {
 	return &Signer{signer: signer, reused: memory.New[string](maxRemembered)}, nil
 }
 
-// Sign states to function that i calls.
-func (s *Signer) Sign(function string, i Identity) (string, error) {
+// Sign states that i makes call.
+func (s *Signer) Sign(call Call, i Identity) (string, error) {
 	// JSON, because no separator is safe from names that hold it.
-	key, err := json.Marshal([]any{function, i})
+	key, err := json.Marshal([]any{call, i})
 	if err != nil {
 		return "", fmt.Errorf("sign statement: %w", err)
 	}
 	who, now := string(key), time.Now()
-	if statement, ok := s.reused.Get(who, now); ok {
-		return statement, nil
+	if text, ok := s.reused.Get(who, now); ok {
+		return text, nil
 	}
-	statement, err := jwt.Signed(s.signer).Claims(claims{
+	text, err := jwt.Signed(s.signer).Claims(claims{
 		Claims: jwt.Claims{
-			Issuer: statementIssuer, Subject: i.Subject, Audience: jwt.Audience{function},
+			Issuer: statementIssuer, Subject: i.Subject, Audience: jwt.Audience{call.Function},
 			// No time of issue: a function whose clock is a little behind would refuse it.
 			Expiry: jwt.NewNumericDate(now.Add(StatementLifetime)),
 		},
+		Method: call.Method, Path: call.Path,
 		IdentityIssuer: i.Issuer, UserID: i.UserID, Client: i.Client, Roles: i.Roles,
 	}).Serialize()
 	if err != nil {
 		return "", fmt.Errorf("sign statement: %w", err)
 	}
-	s.reused.Put(who, statement, now.Add(statementReuse))
-	return statement, nil
+	s.reused.Put(who, text, now.Add(statementReuse))
+	return text, nil
 }
 
 // Verifier checks statements made for one function.
 type Verifier struct {
 	function string
 	keys     jose.JSONWebKeySet
-	known    *memory.Memory[Identity]
+	known    *memory.Memory[statement]
+}
+
+// statement is one that was checked.
+type statement struct {
+	call     Call
+	identity Identity
 }
 
 // NewVerifier takes the gateway's public keys as a JWK Set; several, while keys
@@ -101,28 +120,43 @@ func NewVerifier(function, publicJWKS string) (*Verifier, error) {
 			return nil, errors.New("IDENTITY_VERIFY_KEYS may hold public Ed25519 keys with a kid only; make identity-key prints one")
 		}
 	}
-	return &Verifier{function: function, keys: keys, known: memory.New[Identity](maxRemembered)}, nil
+	return &Verifier{function: function, keys: keys, known: memory.New[statement](maxRemembered)}, nil
 }
 
-// Verify returns who calls, or ErrStatement.
-func (v *Verifier) Verify(statement string) (Identity, error) {
-	now := time.Now()
-	if identity, ok := v.known.Get(statement, now); ok {
-		return identity, nil
+// Verify returns who makes the call with this method and path, or ErrStatement.
+func (v *Verifier) Verify(text, method, path string) (Identity, error) {
+	stated, err := v.read(text)
+	if err == nil && stated.call != (Call{v.function, method, path}) {
+		err = ErrStatement
 	}
-	token, err := jwt.ParseSigned(statement, []jose.SignatureAlgorithm{jose.EdDSA})
 	if err != nil {
-		return Identity{}, ErrStatement
+		return Identity{}, err
+	}
+	return stated.identity, nil
+}
+
+// read returns what a statement to this function says.
+func (v *Verifier) read(text string) (statement, error) {
+	now := time.Now()
+	if known, ok := v.known.Get(text, now); ok {
+		return known, nil
+	}
+	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.EdDSA})
+	if err != nil {
+		return statement{}, ErrStatement
 	}
 	var c claims
 	if err := token.Claims(v.keys, &c); err != nil {
-		return Identity{}, ErrStatement
+		return statement{}, ErrStatement
 	}
 	expected := jwt.Expected{Issuer: statementIssuer, AnyAudience: jwt.Audience{v.function}, Time: now}
 	if err := c.ValidateWithLeeway(expected, 0); err != nil || c.Expiry == nil || c.Subject == "" {
-		return Identity{}, ErrStatement
+		return statement{}, ErrStatement
 	}
-	identity := Identity{Issuer: c.IdentityIssuer, Subject: c.Subject, UserID: c.UserID, Client: c.Client, Roles: c.Roles}
-	v.known.Put(statement, identity, c.Expiry.Time())
-	return identity, nil
+	stated := statement{
+		Call{v.function, c.Method, c.Path},
+		Identity{Issuer: c.IdentityIssuer, Subject: c.Subject, UserID: c.UserID, Client: c.Client, Roles: c.Roles},
+	}
+	v.known.Put(text, stated, c.Expiry.Time())
+	return stated, nil
 }

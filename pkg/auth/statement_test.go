@@ -37,33 +37,45 @@ func pair(t testing.TB, function string) (*auth.Signer, *auth.Verifier) {
 func TestStatement(t *testing.T) {
 	t.Parallel()
 	signer, verifier := pair(t, "grant")
+	call := auth.Call{Function: "grant", Method: "POST", Path: "/v1/entitlements/grants"}
 	for _, want := range []auth.Identity{
 		{Subject: "u_1"},
 		{Subject: "u_1", Client: "web", Roles: []string{"player"}},
 		{Subject: "日本語 \" \\ /", Client: "c", Roles: []string{"a", "b c", ""}},
 	} {
 		for range 2 { // the second one is remembered on both sides
-			statement, err := signer.Sign("grant", want)
+			statement, err := signer.Sign(call, want)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := verifier.Verify(statement)
+			got, err := verifier.Verify(statement, call.Method, call.Path)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v became %+v, %v", want, got, err)
 			}
 		}
-		other, err := signer.Sign("revoke", want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := verifier.Verify(other); !errors.Is(err, auth.ErrStatement) {
-			t.Errorf("a statement to another function says %+v, %v", got, err)
+		for name, other := range map[string]auth.Call{
+			"another function": {Function: "revoke", Method: call.Method, Path: call.Path},
+			"another method":   {Function: "grant", Method: "GET", Path: call.Path},
+			"no method":        {Function: "grant", Path: call.Path},
+			"another path":     {Function: "grant", Method: call.Method, Path: call.Path + "/x"},
+			"no path":          {Function: "grant", Method: call.Method},
+			"method and path":  {Function: "grant", Path: call.Method + call.Path},
+		} {
+			statement, err := signer.Sign(other, want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second one is remembered
+				if got, err := verifier.Verify(statement, call.Method, call.Path); !errors.Is(err, auth.ErrStatement) {
+					t.Errorf("a statement for %s says %+v, %v, want ErrStatement", name, got, err)
+				}
+			}
 		}
 	}
 	// Nobody is nobody.
-	statement, err := signer.Sign("grant", auth.Identity{Roles: []string{auth.RoleOperator}})
+	statement, err := signer.Sign(call, auth.Identity{Roles: []string{auth.RoleOperator}})
 	if err == nil {
-		if got, err := verifier.Verify(statement); !errors.Is(err, auth.ErrStatement) {
+		if got, err := verifier.Verify(statement, call.Method, call.Path); !errors.Is(err, auth.ErrStatement) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
@@ -84,12 +96,12 @@ func TestStatementsAreNotMixedUp(t *testing.T) {
 	for range 4 {
 		group.Go(func() {
 			for _, want := range identities {
-				statement, err := signer.Sign("f", want)
+				statement, err := signer.Sign(auth.Call{Function: "f"}, want)
 				if err != nil {
 					t.Error(err)
 					continue
 				}
-				if got, err := verifier.Verify(statement); err != nil || got.Subject != want.Subject || got.Client != want.Client || fmt.Sprintf("%q", got.Roles) != fmt.Sprintf("%q", want.Roles) {
+				if got, err := verifier.Verify(statement, "", ""); err != nil || got.Subject != want.Subject || got.Client != want.Client || fmt.Sprintf("%q", got.Roles) != fmt.Sprintf("%q", want.Roles) {
 					t.Errorf("%q became %q, %v", want, got, err)
 				}
 			}
@@ -151,7 +163,7 @@ func TestBadKeys(t *testing.T) {
 
 func FuzzVerify(f *testing.F) {
 	signer, verifier := pair(f, "grant")
-	statement, err := signer.Sign("revoke", auth.Identity{Subject: "u"})
+	statement, err := signer.Sign(auth.Call{Function: "revoke"}, auth.Identity{Subject: "u"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -159,8 +171,30 @@ func FuzzVerify(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, statement string) {
-		if identity, err := verifier.Verify(statement); err == nil {
+		if identity, err := verifier.Verify(statement, "", ""); err == nil {
 			t.Errorf("%q says %+v", statement, identity)
 		}
 	})
+}
+
+// What a request costs whose statement is new on both sides, and one whose is known.
+func BenchmarkStatement(b *testing.B) {
+	signer, verifier := pair(b, "f")
+	caller := auth.Identity{Issuer: "https://issuer.example", Subject: "s", UserID: "u_01m7xt0gc7ee4r5abt41e1a706", Client: "web", Roles: []string{auth.RolePlayer}}
+	for name, path := range map[string]func(int) string{
+		"new":   func(n int) string { return fmt.Sprint("/v1/tickets/", n) },
+		"known": func(int) string { return "/v1/me" },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for n := range b.N {
+				statement, err := signer.Sign(auth.Call{Function: "f", Method: "GET", Path: path(n)}, caller)
+				if err == nil {
+					_, err = verifier.Verify(statement, "GET", path(n))
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

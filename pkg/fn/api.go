@@ -131,18 +131,18 @@ func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// Statement returns whom a statement of the gateway is about, or
-// auth.ErrStatement.
-func (e *Env) Statement(text string) (auth.Identity, error) {
+// Statement returns whom a statement of the gateway for a call with this method and
+// path is about, or auth.ErrStatement.
+func (e *Env) Statement(text, method, path string) (auth.Identity, error) {
 	if e.verifier == nil {
 		return auth.Identity{}, auth.ErrStatement
 	}
-	return e.verifier.Verify(text)
+	return e.verifier.Verify(text, method, path)
 }
 
 // byStatement is the Authorize of all functions but the gateway.
 func (e *Env) byStatement(_ http.ResponseWriter, r *http.Request, route Route) (auth.Identity, error) {
-	identity, err := e.Statement(r.Header.Get(auth.StatementHeader))
+	identity, err := e.Statement(r.Header.Get(auth.StatementHeader), r.Method, r.URL.Path)
 	if err == nil {
 		err = route.Admit(identity)
 	}
