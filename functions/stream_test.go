@@ -388,7 +388,7 @@ func itemOf(t testing.TB, e streamEvent) string {
 // A Last-Event-ID that names nothing of the caller's opens a stream that begins now.
 func TestStreamJunkPosition(t *testing.T) {
 	t.Parallel()
-	s, people := withPlayers(t, "WAKES=false")
+	s, people := withPlayers(t, "WAKES=false", "STREAMS_PER_USER=100")
 	alice, bob := people.player(t, "alice"), people.player(t, "bob")
 	user, other := s.userID(alice), s.userID(bob)
 	s.grant("before", user, "before")
@@ -653,7 +653,7 @@ func TestStreamShutdown(t *testing.T) {
 			alice := people.player(t, "alice")
 			s.userID(alice)
 			var streams []*follower
-			for range 10 {
+			for range 8 {
 				streams = append(streams, s.follow(alice))
 			}
 			began := time.Now()

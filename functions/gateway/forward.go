@@ -101,6 +101,12 @@ const sessionLook = time.Second / 2
 // forwardStream is forward for an answer that goes on for minutes. It ends with
 // the caller's session or token, and when the process does.
 func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
+	leave, err := g.openStream(r, caller)
+	if err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	defer leave()
 	reader := &patient{w, http.NewResponseController(w)}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -33,6 +33,7 @@ type gateway struct {
 	trusted  []netip.Prefix
 	signer   *auth.Signer
 	users    *memory.Memory[string] // user ids by identity
+	streams  chan struct{}          // as many as there are open streams
 	proxy    *httputil.ReverseProxy
 }
 
@@ -84,6 +85,7 @@ func build(e *fn.Env) (*gateway, error) {
 	g.bearer = auth.NewBearer(auth.NewIssuer(s.OIDCIssuer), s.OIDCAudience, s.OIDCClients)
 	g.signIn = auth.NewSignIn(g.bearer, s.OIDCClientID, s.OIDCClientSecret, s.PublicURL+callbackPath, s.OIDCScopes)
 	g.proxy = g.newProxy()
+	g.streams = make(chan struct{}, g.streamPlaces())
 	return g, nil
 }
 

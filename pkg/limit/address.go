@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// unknown is who comes from no IP address, such as over a Unix socket.
+// unknown is what a request counts as that comes from no IP address, such as over a
+// Unix socket.
 const unknown = "unknown"
 
-// networkBits of an IPv6 address say whose it is. The others are its owner's to
-// choose, who would be as many callers as they like.
+// networkBits of an IPv6 address say whose it is. A subscriber owns a /64 and could
+// rotate through it.
 const networkBits = 64
 
-// Address returns whom a request is counted as that does not say who it is: an
-// IPv4 address, the /64 of an IPv6 address, or "unknown".
+// Address returns what a request without an identity counts as: an IPv4 address,
+// the /64 of an IPv6 address, or "unknown".
 //
 // It is the TCP peer. Only when that is a proxy in trusted, it is the rightmost
 // entry of X-Forwarded-For that is not in trusted: what stands left of it was

@@ -6,6 +6,9 @@ import "time"
 // busy for a moment.
 func (l *Limiter) SetPatience(d time.Duration) { l.patience = d }
 
+// SetLifetime is how long places are counted that nobody says are open.
+func (l *Limiter) SetLifetime(d time.Duration) { l.lifetime = d }
+
 const (
 	Patience     = patience
 	RetryEvery   = retryEvery

@@ -3,7 +3,7 @@
 // bucket of Burst tokens that refills at Rate; a request takes one. Without
 // Redis the limit goes on in each process alone, so a limit is never a reason
 // for a request to fail, and for that long a caller gets at most the limit times
-// the number of processes.
+// the number of processes. Hold bounds in the same way what is open at once.
 package limit
 
 import (
@@ -51,10 +51,13 @@ const (
 // Limiter keeps limits. It is safe for concurrent use and holds nothing that
 // would have to be closed.
 type Limiter struct {
-	shared   *redis_rate.Limiter // nil: this process alone
+	client   redis.UniversalClient // nil: this process alone
+	shared   *redis_rate.Limiter   // on client
 	local    local
+	held     held
 	log      *slog.Logger
 	patience time.Duration
+	lifetime time.Duration // of a place
 
 	began time.Time // what retryAt counts from, by the monotonic clock
 	// retryAt is when Redis may be asked again, in nanoseconds; 0 while it answers.
@@ -64,15 +67,15 @@ type Limiter struct {
 // New returns a limiter on client, which stays the caller's to close; without a
 // client every limit is this process's own.
 func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
-	l := &Limiter{log: log, patience: patience, began: time.Now()}
+	l := &Limiter{log: log, patience: patience, lifetime: placeLifetime, began: time.Now()}
 	if client != nil {
-		l.shared = redis_rate.NewLimiter(client)
+		l.client, l.shared = client, redis_rate.NewLimiter(client)
 	}
 	return l
 }
 
-// Allow counts one request of key and says whether it is within p. Requests that
-// are not allowed cost nothing: who goes on asking is let in as soon as who waits.
+// Allow counts one request of key and says whether it is within p. Refused
+// requests cost nothing; retrying delays nobody.
 //
 // It takes 100 ms at most. When Redis does not answer in that time, it is left
 // alone for a second and the limit goes on in this process, with a full bucket
@@ -80,7 +83,7 @@ func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
 // of ctx does not end the counting: a request that was begun is a request.
 func (l *Limiter) Allow(ctx context.Context, p Policy, key string) Result {
 	p = p.effective()
-	key = keyOf(p, key)
+	key = keyOf(p.Name, key)
 	if ask, probe := l.mayAsk(); ask {
 		r, err := l.ask(ctx, p, key)
 		if err == nil {

@@ -13,32 +13,41 @@ import (
 
 // ask counts the request in Redis, or fails within l.patience.
 func (l *Limiter) ask(ctx context.Context, p Policy, key string) (Result, error) {
+	counted, err := within(ctx, l.patience, func(ctx context.Context) (*redis_rate.Result, error) {
+		return l.shared.Allow(ctx, key, redis_rate.Limit{Rate: p.Rate, Burst: p.Burst, Period: p.Period})
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	// Not its Remaining: the script cuts off what rounding made a little less than a
+	// whole.
+	tokens := float64(p.Burst) - float64(counted.ResetAfter)/p.interval()
+	return newResult(p, counted.Allowed > 0, tokens), nil
+}
+
+// within returns what do does, or an error after patience.
+func within[T any](ctx context.Context, patience time.Duration, do func(context.Context) (T, error)) (T, error) {
 	// Not the request's own deadline: a client that hangs up would look like a
 	// Redis that does not answer, and would cost its connection.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	type answer struct {
-		counted *redis_rate.Result
-		err     error
+		value T
+		err   error
 	}
 	answered := make(chan answer, 1)
 	// On the side, because a client honours the deadline of a context only when its
 	// ContextTimeoutEnabled is set. Otherwise its own timeouts end this later.
 	go func() {
-		counted, err := l.shared.Allow(ctx, key, redis_rate.Limit{Rate: p.Rate, Burst: p.Burst, Period: p.Period})
-		answered <- answer{counted, err}
+		value, err := do(ctx)
+		answered <- answer{value, err}
 	}()
 	select {
 	case a := <-answered:
-		if a.err != nil {
-			return Result{}, a.err
-		}
-		// Not its Remaining: the script cuts off what rounding made a little less
-		// than a whole.
-		tokens := float64(p.Burst) - float64(a.counted.ResetAfter)/p.interval()
-		return newResult(p, a.counted.Allowed > 0, tokens), nil
+		return a.value, a.err
 	case <-ctx.Done():
-		return Result{}, fmt.Errorf("no answer within %s", l.patience)
+		var none T
+		return none, fmt.Errorf("no answer within %s", patience)
 	}
 }
 
@@ -82,12 +91,12 @@ const maxKeyBytes = 64
 // keyOf returns where the bucket of key is; redis_rate puts "rate:" before it.
 // The braces make one cluster slot of it, and keep a key from reaching out. What
 // is long or strange becomes its SHA-256, marked by a # that no plain key has.
-func keyOf(p Policy, key string) string {
+func keyOf(name, key string) string {
 	if len(key) > maxKeyBytes || strings.IndexFunc(key, strange) >= 0 {
 		sum := sha256.Sum256([]byte(key))
 		key = "#" + hex.EncodeToString(sum[:])
 	}
-	return "limit:{" + p.Name + ":" + key + "}"
+	return "limit:{" + name + ":" + key + "}"
 }
 
 func strange(r rune) bool {

@@ -61,11 +61,13 @@ var Codes = []Code{
 	{"identity_invalid", 422, "The token's issuer or subject is too long or not valid text. Use another issuer."},
 	{"second_token_invalid", 422, "Sign in with the identity to link, and send its access token."},
 	{"rate_limited", 429, "Wait for Retry-After, and ask less often than RateLimit-Policy allows."},
+	{"too_many_streams", 429, "The user has as many live streams open as it may. Close one, in another tab or on another device."},
 	{"internal_error", 500, "It is our fault. The same request may be sent again with the same key."},
 	{"unavailable", 503, "A part that this needs is away. Send the same request again after Retry-After."},
 	{"account_busy", 503, "Too many transfers wait, of the account or of all. Send the same request with the same key again."},
 	{"currency_limit", 422, "All first balances of a currency must stay below 10^15. Open the account with less."},
 	{"outcome_unknown", 503, "Whether it was done is not known yet. Send the same request with the same key again."},
+	{"streams_full", 503, "The server holds as many live streams as it may. Connect again after Retry-After; read the inbox meanwhile."},
 	{"queue_full", 503, "Too many wait in this queue. Send the same request again after Retry-After."},
 	{"timeout", 504, "It took too long and may have been done. Send the same request again with the same key."},
 }

@@ -61,6 +61,8 @@ type Settings struct {
 	StreamLifetime       time.Duration     `env:"STREAM_LIFETIME" envDefault:"4m" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
 	FunctionURL          string            `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
 	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
+	StreamsPerUser       int               `env:"STREAMS_PER_USER" envDefault:"8" doc:"Live streams that a user may have open at once, on all instances together."`
+	StreamsPerProcess    int               `env:"STREAMS_PER_PROCESS" envDefault:"1000" doc:"Live streams that a gateway process holds at once. Where the gateway is a process of its own it is half of its concurrency at most, which leaves the other half to requests."`
 	IdentityVerifyKeys   string            `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
 	ReadHeaderTimeout    time.Duration     `env:"READ_HEADER_TIMEOUT" envDefault:"5s" doc:"How long a client may take to send its headers."`
 	ShutdownGrace        time.Duration     `env:"SHUTDOWN_GRACE" envDefault:"10s" doc:"How long running requests may take after SIGTERM."`
@@ -169,6 +171,7 @@ func (s Settings) check() error {
 	want(slices.Contains(s.OIDCScopes, "openid"), "OIDC_SCOPES must have openid")
 	want(isOrigin(s.PublicURL), "GATEWAY_URL must be http:// or https:// and a host, nothing after it, is %q", s.PublicURL)
 	want(s.MatchmakingPairs >= 1 && s.MatchmakingPairs <= 100, "MATCHMAKING_PAIRS must be 1 to 100, is %d", s.MatchmakingPairs)
+	want(s.StreamsPerUser >= 1 && s.StreamsPerProcess >= 1, "STREAMS_PER_USER and STREAMS_PER_PROCESS must be at least 1, are %d and %d", s.StreamsPerUser, s.StreamsPerProcess)
 	want(s.Allocator == "fixed" || s.Allocator == "agones", "ALLOCATOR must be fixed or agones, is %q", s.Allocator)
 	want(s.Allocator != "agones" || s.AgonesURL != "" && s.AgonesFleet != "", "ALLOCATOR=agones needs AGONES_URL and AGONES_FLEET")
 	want(s.AllocatorPatience >= 0 && s.AllocatorPatience <= 5*time.Minute, "ALLOCATOR_PATIENCE must be 0s to 5m, is %s", s.AllocatorPatience)

@@ -1,0 +1,119 @@
+package limit_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/limit"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+var three = limit.Places{Name: "streams", Most: 3}
+
+// hold takes a place, which there must be.
+func hold(t testing.TB, l *limit.Limiter, key string) (leave func()) {
+	t.Helper()
+	leave, ok := l.Hold(t.Context(), three, key)
+	if !ok {
+		t.Fatalf("no place for %s, want one", key)
+	}
+	return leave
+}
+
+// full fails unless key has no place.
+func full(t testing.TB, l *limit.Limiter, key string) {
+	t.Helper()
+	if leave, ok := l.Hold(t.Context(), three, key); ok {
+		leave()
+		t.Errorf("a place for %s, want none: %d are open", key, three.Most)
+	}
+}
+
+// brief is a limiter on Redis, as of a process of its own, that is forgotten soon.
+func brief(t testing.TB, url string) (*limit.Limiter, *redis.Client) {
+	t.Helper()
+	client := connect(t, url)
+	l := limit.New(client, slog.New(slog.DiscardHandler))
+	l.SetPatience(patience)
+	l.SetLifetime(time.Second)
+	return l, client
+}
+
+// A key's places are counted over all processes; one that is left is free at once.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	server := testkit.StartRedis(t, t.TempDir())
+	one, another := shared(t, server.URL()), shared(t, server.URL())
+	first, second := hold(t, one, "alice"), hold(t, another, "alice")
+	third := hold(t, one, "alice")
+	full(t, one, "alice")
+	full(t, another, "alice")
+	hold(t, another, "bob")()
+	second()
+	second() // the second time gives nothing back
+	fourth := hold(t, one, "alice")
+	full(t, another, "alice")
+	for _, leave := range []func(){first, third, fourth} {
+		leave()
+	}
+	if keys, err := connect(t, server.URL()).Keys(t.Context(), "*").Result(); err != nil || len(keys) != 0 {
+		t.Errorf("after all have left Redis holds %v, %v, want nothing", keys, err)
+	}
+}
+
+// The places of a process that was killed are free when its time is over; those of
+// one that lives are not.
+func TestHoldOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	server := testkit.StartRedis(t, t.TempDir())
+	alive, _ := brief(t, server.URL())
+	killed, connection := brief(t, server.URL())
+	defer hold(t, alive, "alice")()
+	hold(t, killed, "alice")
+	hold(t, killed, "alice")
+	full(t, alive, "alice")
+	_ = connection.Close() // it neither refreshes nor leaves any more
+	var leave func()
+	eventually(t, "the places of the killed process are free", func() (ok bool) {
+		leave, ok = alive.Hold(t.Context(), three, "alice")
+		return ok
+	})
+	defer leave()
+	defer hold(t, alive, "alice")()
+	full(t, alive, "alice") // the first one has been open for longer than a place is counted unsaid
+}
+
+// Without Redis what is open goes on, and each process lets in as many as a key may
+// have; they are counted again when Redis is back, even one that lost its data.
+func TestHoldWithoutRedis(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := testkit.StartRedis(t, dir)
+	one, _ := brief(t, server.URL())
+	another, _ := brief(t, server.URL())
+	first := hold(t, one, "alice")
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	one.SetPatience(limit.Patience)
+	another.SetPatience(limit.Patience)
+	began := time.Now()
+	leaves := []func(){first, hold(t, one, "alice"), hold(t, one, "alice"), hold(t, another, "alice")}
+	full(t, one, "alice")
+	if took := time.Since(began); took > 20*limit.Patience {
+		t.Errorf("four of them took %s, want about %s for the first of each process", took, limit.Patience)
+	}
+	client := connect(t, testkit.StartRedis(t, dir).URL())
+	key := "open:limit:{streams:alice}"
+	eventually(t, "all that are open are counted again", func() bool {
+		return client.ZCard(t.Context(), key).Val() == int64(len(leaves))
+	})
+	full(t, another, "alice")
+	for _, leave := range leaves {
+		leave()
+	}
+	eventually(t, "nothing is open", func() bool { return client.Exists(t.Context(), key).Val() == 0 })
+}
