@@ -136,3 +136,62 @@ func TestAttackQuota(t *testing.T) {
 		t.Error("she is locked out of everything")
 	}
 }
+
+// Identities that are linked are one caller, also in a process that has seen each of
+// them once only: ten of them have no ten limits.
+func TestAttackLimitOfLinkedIdentities(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	s := startLimited(t, i, "LIMIT_ANONYMOUS_BURST=1000")
+	alice, linked, bob := i.fresh(t, "alice", nil), i.fresh(t, "alice's second", nil), i.fresh(t, "bob", nil)
+	s.userID(alice)
+	wantStatus(t, s.linkToken(alice, linked), http.StatusOK)
+	wantStatus(t, s.call(http.MethodPost, "/v1/me", linked, ""), http.StatusOK) // now it is known who that is
+	hers := func() answer { return s.call(http.MethodGet, "/v1/me", alice, "") }
+	t.Run("the limit", func(t *testing.T) {
+		wantFlooded(t, hers, func(int) answer { return s.call(http.MethodGet, "/v1/me", linked, "") })
+	})
+	t.Run("and of somebody else", func(t *testing.T) {
+		flood(t, hers)
+		wantStatus(t, s.call(http.MethodGet, "/v1/me", bob, ""), http.StatusOK)
+	})
+	t.Run("a quota", func(t *testing.T) {
+		quick := startAt(t, i)
+		quick.userID(alice)
+		wantStatus(t, quick.linkToken(alice, linked), http.StatusOK)
+		wantStatus(t, quick.call(http.MethodPost, "/v1/me", linked, ""), http.StatusOK)
+		flood(t, func() answer { return quick.linkToken(alice, "x") })
+		wantProblem(t, quick.linkToken(linked, "x"), http.StatusTooManyRequests, "rate_limited")
+	})
+}
+
+// Sign-ins that are begun and not finished fill no Redis: an address begins a bounded
+// number of them, however many other requests it may send.
+func TestAttackSignInsKeepLittle(t *testing.T) {
+	t.Parallel()
+	i := newCodeIssuer(t)
+	s := startAt(t, i, "LIMIT_SIGN_INS=6")
+	v := s.visitor()
+	answered := v.begin("/docs")
+	began, passed := time.Now(), 1
+	for range 100 {
+		a := s.visitor().do(http.MethodGet, "/login", "")
+		if a.status == http.StatusSeeOther {
+			passed++
+			continue
+		}
+		wantProblem(t, a, http.StatusTooManyRequests, "rate_limited")
+		if policy := strings.Join(a.header.Values("RateLimit-Policy"), " "); !strings.Contains(policy, `"sign-in";q=6;w=60`) {
+			t.Errorf("RateLimit-Policy %q, want the sign-in's", policy)
+		}
+	}
+	if most := 6 + int(time.Since(began)/(10*time.Second)) + 1; passed > most {
+		t.Errorf("%d sign-ins of 101 were begun, want %d at most", passed, most)
+	}
+	if kept := s.keys("session:login:*"); len(kept) != passed {
+		t.Errorf("Redis keeps %d sign-ins, want the %d that were begun", len(kept), passed)
+	}
+	// The one that was begun is finished all the same, and other pages are not slowed.
+	wantStatus(t, v.comeBack(i.signs(t, answered, signingIn{subject: "alice"})), http.StatusSeeOther)
+	wantStatus(t, s.visitor().do(http.MethodGet, "/docs", ""), http.StatusOK)
+}

@@ -17,7 +17,7 @@ import (
 // The routes: register the caller, and read what is known of them.
 var (
 	Register = fn.Route{
-		ID: "register-me", Method: http.MethodPost, Path: "/v1/me", Bodyless: true,
+		ID: "register-me", Method: http.MethodPost, Path: "/v1/me", Self: true, Bodyless: true,
 		Summary:     "Register the caller",
 		Description: "Makes the caller's account when it is met for the first time and copies the token's roles; may be sent any number of times. A sign-in in the browser does the same.",
 	}

@@ -16,7 +16,8 @@ import (
 
 // admit returns who calls, when they may use route now: they have a valid token
 // or session, ask no more often than they may, and have the role that it takes.
-// Where the route is about what is theirs, it finds out their user id.
+// Where the route is about what is theirs, it finds out their user id, by which the
+// route's quota counts.
 func (g *gateway) admit(w http.ResponseWriter, r *http.Request, route fn.Route) (auth.Identity, error) {
 	caller, err := g.identify(r)
 	if limited := g.limit(w, r, caller, err); limited != nil {
@@ -25,11 +26,11 @@ func (g *gateway) admit(w http.ResponseWriter, r *http.Request, route fn.Route) 
 	if err == nil {
 		err = route.Admit(caller)
 	}
-	if err == nil {
-		err = g.quota(w, r, caller, route)
-	}
 	if err == nil && caller.UserID == "" && route.NeedsUser(caller) {
 		caller.UserID, err = g.userID(r.Context(), caller)
+	}
+	if err == nil {
+		err = g.quota(w, r, caller, route)
 	}
 	return caller, err
 }

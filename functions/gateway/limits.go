@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
@@ -10,12 +11,12 @@ import (
 )
 
 // limit counts a request and returns an error when there were too many. Callers
-// are counted as themselves, on all instances together; who has no valid token or
-// session (err) is counted by address.
+// are counted as themselves, on all instances together; requests without a valid
+// token or session (err) count by address.
 func (g *gateway) limit(w http.ResponseWriter, r *http.Request, caller auth.Identity, err error) error {
 	s := g.env.Settings
 	policy := limit.Policy{Name: "player", Rate: s.LimitPlayerRate, Burst: s.LimitPlayerBurst}
-	key := callerKey(caller)
+	key := g.countedAs(caller)
 	switch {
 	case fault.Of(err) == fault.Unavailable:
 		// We cannot tell who it is, which is not their fault.
@@ -36,16 +37,42 @@ func (g *gateway) quota(w http.ResponseWriter, r *http.Request, caller auth.Iden
 	if route.Quota == (fn.Quota{}) {
 		return nil
 	}
+	return g.allow(w, r, route.ID, route.Quota, g.countedAs(caller))
+}
+
+// signIns counts a sign-in that is begun by somebody we do not know yet: each is
+// remembered in Redis until it is finished, or for session.LoginLifetime.
+func (g *gateway) signIns(w http.ResponseWriter, r *http.Request) error {
+	most := g.env.Settings.LimitSignIns
+	return g.allow(w, r, "sign-in", fn.Quota{PerMinute: most, Burst: most}, limit.Address(r, g.trusted))
+}
+
+// allow counts a request of key's quota; the answer tells of it when it is used up.
+func (g *gateway) allow(w http.ResponseWriter, r *http.Request, name string, quota fn.Quota, key string) error {
 	result := g.limiter.Allow(r.Context(), limit.Policy{
-		Name: route.ID, Rate: route.Quota.PerMinute, Period: quotaPeriod, Burst: route.Quota.Burst,
-	}, callerKey(caller))
+		Name: name, Rate: quota.PerMinute, Period: quotaPeriod, Burst: quota.Burst,
+	}, key)
 	if !result.Allowed {
 		result.WriteHeaders(w.Header())
 	}
 	return result.Err()
 }
 
-// callerKey names a caller; a subject is an issuer's own.
+// countedAs names what a caller's requests count as: the user, so that identities
+// that are linked have one limit together, or the identity as long as this process
+// does not know the user. It asks nobody: the first request of an identity about
+// what belongs to the caller makes the user known.
+func (g *gateway) countedAs(caller auth.Identity) string {
+	if caller.UserID != "" {
+		return caller.UserID
+	}
+	if userID, known := g.users.Get(callerKey(caller), time.Now()); known {
+		return userID
+	}
+	return callerKey(caller)
+}
+
+// callerKey names an identity; a subject is an issuer's own.
 func callerKey(caller auth.Identity) string { return caller.Issuer + " " + caller.Subject }
 
 // limited wraps a page that anybody may open.

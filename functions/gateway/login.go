@@ -39,6 +39,10 @@ func (g *gateway) login(w http.ResponseWriter, r *http.Request) {
 		g.refusePage(w, r, err)
 		return
 	}
+	if err := g.signIns(w, r); err != nil {
+		g.refusePage(w, r, err)
+		return
+	}
 	where, err := g.begin(w, r, session.Login{ReturnTo: returnTo}, r.URL.Query().Get("again") == "true")
 	if err != nil {
 		g.refusePage(w, r, err)

@@ -22,8 +22,8 @@ func (g *gateway) logout(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, err)
 		return
 	}
-	// All of them, although two are as good as none otherwise: who is told that they
-	// are signed out must be.
+	// Delete every session cookie, although two are as good as none otherwise: a
+	// reported sign-out must be real.
 	for _, cookie := range g.cookies.sessions(r) {
 		ended, err := g.sessions.Delete(r.Context(), cookie)
 		if err != nil && !errors.Is(err, session.ErrNone) {

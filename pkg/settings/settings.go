@@ -58,6 +58,7 @@ type Settings struct {
 	LimitAnonymousBurst  int               `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" doc:"Requests that an address may send so at once."`
 	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
 	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" doc:"How long the parts of /v1/me/overview may take, all together."`
+	LimitSignIns         int               `env:"LIMIT_SIGN_INS" envDefault:"120" doc:"Sign-ins that an address may begin in a minute. Each takes about 700 bytes of Redis until it is finished, 10 minutes at most."`
 	StreamLifetime       time.Duration     `env:"STREAM_LIFETIME" envDefault:"4m" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
 	FunctionURL          string            `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
 	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
@@ -167,6 +168,7 @@ func (s Settings) check() error {
 	want(s.LimitAnonymousRate >= 1 && s.LimitAnonymousBurst >= 1, "LIMIT_ANONYMOUS_RATE and LIMIT_ANONYMOUS_BURST must be at least 1, are %d and %d", s.LimitAnonymousRate, s.LimitAnonymousBurst)
 	want(s.OverviewTimeout > 0 && s.OverviewTimeout <= 30*time.Second, "OVERVIEW_TIMEOUT must be above 0s and at most 30s, is %s", s.OverviewTimeout)
 	want(s.StreamLifetime >= time.Second && s.StreamLifetime < 5*time.Minute, "STREAM_LIFETIME must be 1s to less than 5m, is %s", s.StreamLifetime)
+	want(s.LimitSignIns >= 1, "LIMIT_SIGN_INS must be at least 1, is %d", s.LimitSignIns)
 	want(s.OIDCAudience != s.OIDCClientID, "OIDC_AUDIENCE must not be OIDC_CLIENT_ID, is %q: ID tokens would be taken for access tokens", s.OIDCAudience)
 	want(slices.Contains(s.OIDCScopes, "openid"), "OIDC_SCOPES must have openid")
 	want(isOrigin(s.PublicURL), "GATEWAY_URL must be http:// or https:// and a host, nothing after it, is %q", s.PublicURL)
