@@ -74,8 +74,8 @@ func build(e *fn.Env) (*gateway, error) {
 			return nil, err
 		}
 	}
-	if s.RedisURL != "" {
-		client, err := e.Redis()
+	if url, _ := s.SessionRedis(); url != "" {
+		client, err := e.SessionRedis()
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ type openfaas struct{ deployed }
 func (o openfaas) Mounted() []string {
 	var names []string
 	for _, s := range o.Secrets() {
-		if s.Setting != "WEBHOOK_SECRETS" && s.Setting != "RABBITMQ_URL" {
+		if s.Setting != "WEBHOOK_SECRETS" && s.Setting != "RABBITMQ_URL" && s.Setting != "SESSION_REDIS_URL" {
 			names = append(names, s.Setting)
 		}
 	}

@@ -39,7 +39,8 @@ func (d deployed) Secrets() []secret {
 	}
 	switch {
 	case d.Public:
-		all = append(all, secret{"IDENTITY_SIGNING_KEY", "identity-signing", "key", false}, secret{"OIDC_CLIENT_SECRET", "oidc-client", "secret", true})
+		all = append(all, secret{"IDENTITY_SIGNING_KEY", "identity-signing", "key", false}, secret{"OIDC_CLIENT_SECRET", "oidc-client", "secret", true},
+			secret{"SESSION_REDIS_URL", "session-redis", "url", true})
 	case len(d.Routes)+len(d.Events) > 0:
 		all = append(all, secret{"IDENTITY_VERIFY_KEYS", "identity-verify", "keys", false})
 	}

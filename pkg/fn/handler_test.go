@@ -34,6 +34,7 @@ func TestMissingSettings(t *testing.T) {
 		"DATABASE_URL":         {Name: "f", Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres}},
 		"NATS_URL":             {Name: "f", Stores: []fn.Store{fn.NATS}},
 		"REDIS_URL":            {Name: "f", Stores: []fn.Store{fn.Redis}},
+		"SESSION_REDIS_URL":    {Name: "f", Public: true, Stores: []fn.Store{fn.Redis}},
 		"OIDC_ISSUER":          {Name: "f", Public: true},
 		"IDENTITY_SIGNING_KEY": {Name: "f", Public: true},
 		"IDENTITY_VERIFY_KEYS": {Name: "f", Routes: []fn.Route{{}}},

@@ -72,6 +72,9 @@ func (rt *Runtime) Ready(ctx context.Context, f Function) error {
 		if store == Postgres {
 			parts = f.Domains // each may have a database of its own
 		}
+		if store == Redis && f.Public {
+			parts = []string{sessions} // they may have a Redis of their own
+		}
 		for _, part := range parts {
 			if err := rt.once(ctx, store, part); err != nil {
 				return fault.Unreachable(string(store), err)
@@ -82,15 +85,15 @@ func (rt *Runtime) Ready(ctx context.Context, f Function) error {
 }
 
 // once returns nil when the store has answered before, or does now.
-func (rt *Runtime) once(ctx context.Context, store Store, domain string) error {
-	key := string(store) + "/" + domain
+func (rt *Runtime) once(ctx context.Context, store Store, part string) error {
+	key := string(store) + "/" + part
 	rt.mutex.Lock()
 	ready := rt.ready[key]
 	rt.mutex.Unlock()
 	if ready {
 		return nil
 	}
-	if err := rt.ping(ctx, store, domain); err != nil {
+	if err := rt.ping(ctx, store, part); err != nil {
 		return err
 	}
 	rt.mutex.Lock()
@@ -99,16 +102,24 @@ func (rt *Runtime) once(ctx context.Context, store Store, domain string) error {
 	return nil
 }
 
-func (rt *Runtime) ping(ctx context.Context, store Store, domain string) error {
+// sessions is the part of Redis that the gateway needs.
+const sessions = "sessions"
+
+// ping asks a store, or the part of it that is a domain's or the sessions' own.
+func (rt *Runtime) ping(ctx context.Context, store Store, part string) error {
 	switch store {
 	case Postgres:
-		pool, err := rt.Postgres(domain)
+		pool, err := rt.Postgres(part)
 		if err != nil {
 			return err
 		}
 		return postgres.Wrap("ping", pool.Ping(ctx))
 	case Redis:
-		client, err := rt.Redis()
+		connect := rt.Redis
+		if part == sessions {
+			connect = rt.SessionRedis
+		}
+		client, err := connect()
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +50,7 @@ type Runtime struct {
 	nats    *jetstream.Client
 	publish *rabbitmq.Client
 	consume *rabbitmq.Client
-	redis   redis.UniversalClient
+	redis   map[string]redis.UniversalClient // by URL
 	live    *live.Hub
 	metrics *telemetry.Metrics
 	wakers  map[string]*waker
@@ -68,7 +69,7 @@ func NewRuntime(s settings.Settings, log *slog.Logger, functions []Function) *Ru
 		Settings: s, Log: log, Functions: functions,
 		worker: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6]),
 		life:   life, endLife: end,
-		pools: map[string]*pgxpool.Pool{}, wakers: map[string]*waker{}, ready: map[string]bool{},
+		pools: map[string]*pgxpool.Pool{}, redis: map[string]redis.UniversalClient{}, wakers: map[string]*waker{}, ready: map[string]bool{},
 	}
 }
 
@@ -84,7 +85,9 @@ func (rt *Runtime) Missing(f Function) error {
 	}
 	need(slices.ContainsFunc(f.Domains, func(domain string) bool { return s.Database(domain) == "" }), "DATABASE_URL (postgres://…)")
 	need(slices.Contains(f.Stores, NATS) && s.NATSURL == "", "NATS_URL (nats://…)")
-	need(slices.Contains(f.Stores, Redis) && s.RedisURL == "", "REDIS_URL (redis://…)")
+	sessions, _ := s.SessionRedis()
+	need(slices.Contains(f.Stores, Redis) && !f.Public && s.RedisURL == "", "REDIS_URL (redis://…)")
+	need(slices.Contains(f.Stores, Redis) && f.Public && sessions == "", "REDIS_URL or SESSION_REDIS_URL (redis://…)")
 	need(slices.Contains(f.Stores, RabbitMQ) && s.TransferBroker == settings.RabbitMQ && s.RabbitMQURL == "", "RABBITMQ_URL (amqp://…, for TRANSFER_BROKER=rabbitmq)")
 	need(f.Public && s.OIDCIssuer == "", "OIDC_ISSUER (the issuer of access tokens)")
 	need(f.Public && s.IdentitySigningKey == "", "IDENTITY_SIGNING_KEY (make identity-key prints one)")
@@ -93,11 +96,7 @@ func (rt *Runtime) Missing(f Function) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	list := missing[0]
-	for _, m := range missing[1:] {
-		list += ", " + m
-	}
-	return errors.New("function " + f.Name + " needs " + list)
+	return errors.New("function " + f.Name + " needs " + strings.Join(missing, ", "))
 }
 
 // Env is what one function is given.
@@ -180,26 +179,40 @@ const (
 	redisRedirects   = 3
 )
 
-// Redis returns the process's Redis client. It connects on first use, and never
-// sends a command twice by itself: scripts are not harmless when run twice.
+// Redis returns the process's client of the Redis that holds the queues. It
+// connects on first use, and never sends a command twice by itself: scripts are not
+// harmless when run twice.
 func (rt *Runtime) Redis() (redis.UniversalClient, error) {
+	return rt.redisAt("REDIS_URL", rt.Settings.RedisURL, rt.Settings.RedisCluster)
+}
+
+// SessionRedis is Redis for what the gateway keeps: sessions, sign-ins in progress,
+// limits and open streams. It is the same client where both have one URL.
+func (rt *Runtime) SessionRedis() (redis.UniversalClient, error) {
+	url, cluster := rt.Settings.SessionRedis()
+	return rt.redisAt("SESSION_REDIS_URL", url, cluster)
+}
+
+func (rt *Runtime) redisAt(setting, url string, cluster bool) (redis.UniversalClient, error) {
 	rt.mutex.Lock()
 	defer rt.mutex.Unlock()
-	if rt.redis != nil {
-		return rt.redis, nil
+	if client, ok := rt.redis[url]; ok {
+		return client, nil
 	}
-	options, err := redis.ParseURL(rt.Settings.RedisURL)
+	options, err := redis.ParseURL(url)
 	if err != nil {
 		// Its text would hold the password.
-		return nil, errors.New("REDIS_URL is not a redis:// or rediss:// URL")
+		return nil, errors.New(setting + " is not a redis:// or rediss:// URL")
 	}
 	options.MaxRetries, options.DialerRetries = -1, 1
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = redisDialTimeout, redisCallTimeout, redisCallTimeout
 	options.PoolTimeout = redisCallTimeout
 	options.ContextTimeoutEnabled = true
 	logging.Disable() // it would print each failed dial; errors reach the caller
-	if rt.Settings.RedisCluster {
-		rt.redis = redis.NewClusterClient(&redis.ClusterOptions{
+	if !cluster {
+		rt.redis[url] = redis.NewClient(options)
+	} else {
+		rt.redis[url] = redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
 			DialerRetries: options.DialerRetries, DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout,
 			WriteTimeout: options.WriteTimeout, PoolTimeout: options.PoolTimeout, ContextTimeoutEnabled: true,
@@ -207,10 +220,8 @@ func (rt *Runtime) Redis() (redis.UniversalClient, error) {
 			// the scripts bear, where a node does not answer.
 			MaxRedirects: redisRedirects, MaxRetries: options.MaxRetries,
 		})
-		return rt.redis, nil
 	}
-	rt.redis = redis.NewClient(options)
-	return rt.redis, nil
+	return rt.redis[url], nil
 }
 
 // Meter returns where instruments are made. Without METRICS_ADDRESS they count
@@ -286,8 +297,8 @@ func (rt *Runtime) Close() {
 	if rt.live != nil {
 		rt.live.Close()
 	}
-	if rt.redis != nil {
-		_ = rt.redis.Close() // nothing of ours is buffered in it
+	for _, client := range rt.redis {
+		_ = client.Close() // nothing of ours is buffered in it
 	}
 	for _, pool := range rt.pools {
 		pool.Close()

@@ -38,6 +38,8 @@ type Settings struct {
 	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer in transaction mode: exec."`
 	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
 	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; the others are found through it."`
+	SessionRedisURL         string `env:"SESSION_REDIS_URL" doc:"Redis of sessions, sign-ins in progress, limits and open streams; falls back to REDIS_URL. One of its own goes on when the queues fill theirs."`
+	SessionRedisCluster     bool   `env:"SESSION_REDIS_CLUSTER" envDefault:"false" doc:"Whether SESSION_REDIS_URL names a node of a Redis Cluster."`
 	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
 	MetricsAddress          string `env:"METRICS_ADDRESS" doc:"host:port of a listener of its own for /metrics (Prometheus) and /debug/pprof/. Unset: none. Keep it from the public."`
 
@@ -56,14 +58,14 @@ type Settings struct {
 	LimitServiceBurst    int               `env:"LIMIT_SERVICE_BURST" envDefault:"5000" doc:"Requests that they may send at once."`
 	LimitAnonymousRate   int               `env:"LIMIT_ANONYMOUS_RATE" envDefault:"100" doc:"Requests a second that an address may send without a valid token or session."`
 	LimitAnonymousBurst  int               `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" doc:"Requests that an address may send so at once."`
+	LimitSignIns         int               `env:"LIMIT_SIGN_INS" envDefault:"120" doc:"Sign-ins that an address may begin in a minute. Each takes about 700 bytes of Redis until it is finished, 10 minutes at most."`
 	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
 	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" doc:"How long the parts of /v1/me/overview may take, all together."`
-	LimitSignIns         int               `env:"LIMIT_SIGN_INS" envDefault:"120" doc:"Sign-ins that an address may begin in a minute. Each takes about 700 bytes of Redis until it is finished, 10 minutes at most."`
+	StreamsPerUser       int               `env:"STREAMS_PER_USER" envDefault:"8" doc:"Live streams that a user may have open at once, on all instances together."`
+	StreamsPerProcess    int               `env:"STREAMS_PER_PROCESS" envDefault:"1000" doc:"Live streams that a gateway process holds at once. Where the gateway is a process of its own it is half of its concurrency at most, which leaves the other half to requests."`
 	StreamLifetime       time.Duration     `env:"STREAM_LIFETIME" envDefault:"4m" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
 	FunctionURL          string            `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
 	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
-	StreamsPerUser       int               `env:"STREAMS_PER_USER" envDefault:"8" doc:"Live streams that a user may have open at once, on all instances together."`
-	StreamsPerProcess    int               `env:"STREAMS_PER_PROCESS" envDefault:"1000" doc:"Live streams that a gateway process holds at once. Where the gateway is a process of its own it is half of its concurrency at most, which leaves the other half to requests."`
 	IdentityVerifyKeys   string            `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
 	ReadHeaderTimeout    time.Duration     `env:"READ_HEADER_TIMEOUT" envDefault:"5s" doc:"How long a client may take to send its headers."`
 	ShutdownGrace        time.Duration     `env:"SHUTDOWN_GRACE" envDefault:"10s" doc:"How long running requests may take after SIGTERM."`
@@ -166,14 +168,14 @@ func (s Settings) check() error {
 	want(s.LimitPlayerRate >= 1 && s.LimitPlayerBurst >= 1, "LIMIT_PLAYER_RATE and LIMIT_PLAYER_BURST must be at least 1, are %d and %d", s.LimitPlayerRate, s.LimitPlayerBurst)
 	want(s.LimitServiceRate >= 1 && s.LimitServiceBurst >= 1, "LIMIT_SERVICE_RATE and LIMIT_SERVICE_BURST must be at least 1, are %d and %d", s.LimitServiceRate, s.LimitServiceBurst)
 	want(s.LimitAnonymousRate >= 1 && s.LimitAnonymousBurst >= 1, "LIMIT_ANONYMOUS_RATE and LIMIT_ANONYMOUS_BURST must be at least 1, are %d and %d", s.LimitAnonymousRate, s.LimitAnonymousBurst)
+	want(s.LimitSignIns >= 1, "LIMIT_SIGN_INS must be at least 1, is %d", s.LimitSignIns)
 	want(s.OverviewTimeout > 0 && s.OverviewTimeout <= 30*time.Second, "OVERVIEW_TIMEOUT must be above 0s and at most 30s, is %s", s.OverviewTimeout)
 	want(s.StreamLifetime >= time.Second && s.StreamLifetime < 5*time.Minute, "STREAM_LIFETIME must be 1s to less than 5m, is %s", s.StreamLifetime)
-	want(s.LimitSignIns >= 1, "LIMIT_SIGN_INS must be at least 1, is %d", s.LimitSignIns)
+	want(s.StreamsPerUser >= 1 && s.StreamsPerProcess >= 1, "STREAMS_PER_USER and STREAMS_PER_PROCESS must be at least 1, are %d and %d", s.StreamsPerUser, s.StreamsPerProcess)
 	want(s.OIDCAudience != s.OIDCClientID, "OIDC_AUDIENCE must not be OIDC_CLIENT_ID, is %q: ID tokens would be taken for access tokens", s.OIDCAudience)
 	want(slices.Contains(s.OIDCScopes, "openid"), "OIDC_SCOPES must have openid")
 	want(isOrigin(s.PublicURL), "GATEWAY_URL must be http:// or https:// and a host, nothing after it, is %q", s.PublicURL)
 	want(s.MatchmakingPairs >= 1 && s.MatchmakingPairs <= 100, "MATCHMAKING_PAIRS must be 1 to 100, is %d", s.MatchmakingPairs)
-	want(s.StreamsPerUser >= 1 && s.StreamsPerProcess >= 1, "STREAMS_PER_USER and STREAMS_PER_PROCESS must be at least 1, are %d and %d", s.StreamsPerUser, s.StreamsPerProcess)
 	want(s.Allocator == "fixed" || s.Allocator == "agones", "ALLOCATOR must be fixed or agones, is %q", s.Allocator)
 	want(s.Allocator != "agones" || s.AgonesURL != "" && s.AgonesFleet != "", "ALLOCATOR=agones needs AGONES_URL and AGONES_FLEET")
 	want(s.AllocatorPatience >= 0 && s.AllocatorPatience <= 5*time.Minute, "ALLOCATOR_PATIENCE must be 0s to 5m, is %s", s.AllocatorPatience)
@@ -197,6 +199,15 @@ func isAMQP(address string) bool {
 func isOrigin(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
+}
+
+// SessionRedis returns the URL of the Redis of sessions and limits, and whether it
+// is a cluster.
+func (s Settings) SessionRedis() (url string, cluster bool) {
+	if s.SessionRedisURL != "" {
+		return s.SessionRedisURL, s.SessionRedisCluster
+	}
+	return s.RedisURL, s.RedisCluster
 }
 
 // Database returns the URL of a domain's database.
