@@ -76,6 +76,10 @@ func TestBadJoin(t *testing.T) {
 	}
 
 	// Attributes.
+	var wide []string
+	for i := range 8 {
+		wide = append(wide, fmt.Sprintf(`,"a%d":%q`, i, strings.Repeat("x", 128)))
+	}
 	for _, value := range []string{`[]`, `"x"`, `1`, `true`, `[{"skill":1500}]`} {
 		add("attributes "+value, `{"idempotency_key":"k1","attributes":`+value+`}`, 422, invalid)
 	}
@@ -93,6 +97,7 @@ func TestBadJoin(t *testing.T) {
 		attribute("name "+name, `"`+name+`":1`)
 	}
 	add("17 attributes", `{"idempotency_key":"k1","attributes":`+numbered(17)+`}`, 422, attributes)
+	add("attributes of more than 1 KiB", `{"idempotency_key":"k1","attributes":{"skill":1500`+strings.Join(wide, "")+`}}`, 422, attributes)
 	add("1000 attributes", `{"idempotency_key":"k1","attributes":`+numbered(1000)+`}`, 422, attributes)
 	for _, value := range []string{``, `"skill":-1`, `"skill":10001`, `"skill":10000.000001`, `"skill":-0.5`, `"skill":"1500"`, `"skill":""`, `"skill":1e15`, `"skill":1e308`, `"skill":1e400`, `"skill":null`, `"skill":true`, `"skill":[1500]`, `"Skill":1500`, `"skill.":1500`} {
 		add("ranked by "+value, `{"idempotency_key":"k1","attributes":{`+value+`}}`, 422, attributes)
@@ -118,13 +123,18 @@ func TestBadJoin(t *testing.T) {
 	key("an empty key, and a header", `""`, 400, badKey, "Idempotency-Key: é")
 	add("only a bad header", `{"attributes":{"skill":1500}}`, 400, badKey, "Idempotency-Key: é")
 
-	for _, test := range tests {
+	var player string
+	for i, test := range tests {
+		if i%50 == 0 { // well below the quota of one
+			player = people.player(t, fmt.Sprint("player", i))
+			s.userID(player)
+		}
 		name := test.name
 		if len(name) > 60 {
 			name = name[:60]
 		}
 		t.Run(name, func(t *testing.T) {
-			a := s.in(t).call(http.MethodPost, joinPath(test.mode), alice, test.body, test.headers...)
+			a := s.in(t).call(http.MethodPost, joinPath(test.mode), player, test.body, test.headers...)
 			wantProblem(t, a, test.status, test.code)
 			text := string(a.body)
 			if len(text) > 4000 || strings.Contains(text, "\\u0000") || strings.Contains(text, "\\u001b") {

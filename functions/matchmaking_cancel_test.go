@@ -3,7 +3,9 @@ package functions_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 )
 
 // Cancelling and matching meet at any moment: what a request is told is what stays,
@@ -51,4 +53,49 @@ func TestCancelOrMatch(t *testing.T) {
 	}
 	t.Logf("%v", outcomes)
 	s.wantWhole()
+}
+
+// A player who joins and cancels for ever has a quota of that, and what it leaves in
+// Redis is gone after a minute.
+func TestJoinAndCancelForEver(t *testing.T) {
+	t.Parallel()
+	s, people := withPlayers(t, "WAKES=false")
+	alice := people.patient(t, "alice")
+	s.userID(alice)
+	const burst = 100
+	passed, began := 0, time.Now()
+	var refused answer
+	for refused.status == 0 && passed < 2*burst {
+		a := s.joinWith(alice, "rank", fmt.Sprint("k", passed), `{"skill":1500}`)
+		if a.status == http.StatusTooManyRequests {
+			refused = a
+			break
+		}
+		wantStatus(t, a, http.StatusCreated)
+		wantStatus(t, s.cancelTicket(alice, a.json(t)["ticket_id"].(string)), http.StatusOK)
+		passed++
+	}
+	wantProblem(t, refused, http.StatusTooManyRequests, "rate_limited")
+	back := int(time.Since(began)/time.Second) + 1 // one a second
+	if passed < burst || passed > burst+back {
+		t.Errorf("%d joins were let through, want %d, and %d more that came back meanwhile", passed, burst, back)
+	}
+	if policy := strings.Join(refused.header.Values("RateLimit-Policy"), " "); !strings.Contains(policy, `"join-queue";q=100;w=100`) || refused.header.Get("Retry-After") == "" {
+		t.Errorf("it does not say when to come back: %v", refused.header)
+	}
+	wantStatus(t, s.call(http.MethodGet, ticketListPath, alice, ""), http.StatusOK)
+	client := s.queueClient()
+	defer client.Close()
+	keys := 0
+	for _, kind := range []string{"ticket", "idemp", "active"} {
+		for _, key := range client.Keys(t.Context(), "mm:"+kind+":*").Val() {
+			keys++
+			if kept := client.PTTL(t.Context(), key).Val(); kept > time.Minute {
+				t.Errorf("%s is kept for %s", key, kept)
+			}
+		}
+	}
+	if keys == 0 {
+		t.Error("nothing is kept for a retry")
+	}
 }

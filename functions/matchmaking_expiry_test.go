@@ -1,6 +1,7 @@
 package functions_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -52,4 +53,30 @@ func TestTicketExpires(t *testing.T) {
 	wantProblem(t, s.call(http.MethodGet, ticketPath(ticketID), alice, ""), http.StatusNotFound, "ticket_not_found")
 	wantProblem(t, s.cancelTicket(alice, ticketID), http.StatusNotFound, "ticket_not_found")
 	wantProblem(t, s.call(http.MethodGet, followPath(ticketID), alice, ""), http.StatusNotFound, "ticket_not_found")
+}
+
+// A queue that is full of tickets whose time is over takes the next player soon: the
+// join that it refuses wakes the matcher, which need not wait for its schedule.
+func TestQueueFullOfExpired(t *testing.T) {
+	t.Parallel()
+	s, people := withPlayers(t, "MATCHMAKING_TTL=1s", "MATCHMAKING_QUEUE_LIMIT=2")
+	for i := range 2 {
+		token := people.player(t, fmt.Sprint("player", i))
+		ticketID := s.joined(token, "rank", "k1", fmt.Sprintf(`{"skill":1,"region":%d}`, i))
+		defer func() {
+			if got := s.readTicket(token, ticketID)["status"]; got != "EXPIRED" {
+				t.Errorf("a ticket that filled the queue is %v", got)
+			}
+		}()
+	}
+	carol := people.player(t, "carol")
+	s.userID(carol)
+	eventually(t, queuePatience, "the queue is full, and then she joins without any tick", func() bool {
+		a := s.joinWith(carol, "rank", "k1", `{"skill":1,"region":"eu"}`)
+		if a.status != http.StatusCreated {
+			wantProblem(t, a, http.StatusServiceUnavailable, "queue_full")
+			time.Sleep(100 * time.Millisecond) // as a client that is told to
+		}
+		return a.status == http.StatusCreated
+	})
 }

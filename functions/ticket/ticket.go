@@ -5,6 +5,7 @@ package ticket
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -26,11 +27,13 @@ var (
 		Description: "Gives a ticket that waits until it is matched, cancelled or expires. By default the modes are `casual`, first come, first served, " +
 			"and `rank`, which pairs by attributes.skill (0 to 10000) within a window that widens, and never two whose attributes.region differ. " +
 			"idempotency_key names the request: the same one again gets the same answer as long as the ticket can be read. One ticket a user and mode waits.",
+		// Each leaves a ticket in Redis for minutes.
+		Quota: fn.Quota{PerMinute: 60, Burst: 100},
 	}
 	List = fn.Route{
 		ID: "list-my-tickets", Method: http.MethodGet, Path: "/v1/matchmaking/tickets", Self: true,
 		Summary:     "List the caller's tickets",
-		Description: "The latest of each mode, until 5 minutes after it would have expired.",
+		Description: "The latest of each mode, until 5 minutes after it would have expired, or 1 after it was cancelled.",
 	}
 	Get = fn.Route{
 		ID: "get-ticket", Method: http.MethodGet, Path: "/v1/matchmaking/tickets/{ticket_id}", Self: true,
@@ -41,7 +44,7 @@ var (
 	Cancel = fn.Route{
 		ID: "cancel-ticket", Method: http.MethodDelete, Path: "/v1/matchmaking/tickets/{ticket_id}", Self: true,
 		Summary:     "Leave a queue",
-		Description: "May be sent any number of times; an expired ticket stays EXPIRED. A MATCHED ticket stays so, and the answer is 409.",
+		Description: "May be sent any number of times; an expired ticket stays EXPIRED. A cancelled one can be read for a minute more. A MATCHED ticket stays so, and the answer is 409.",
 	}
 )
 
@@ -71,7 +74,7 @@ type joinRequest struct {
 	Header string `header:"Idempotency-Key" doc:"May be left out; otherwise it must be the body's idempotency_key."`
 	Body   struct {
 		PartySize      int                        `json:"party_size,omitempty" minimum:"1" maximum:"1" default:"1" doc:"Players come one by one."`
-		Attributes     map[string]json.RawMessage `json:"attributes,omitempty" nullable:"false" doc:"What players are told apart by: up to 16 numbers or strings, such as region, skill, language and latency_bucket." example:"{\"region\":\"eu\",\"skill\":1500}"`
+		Attributes     map[string]json.RawMessage `json:"attributes,omitempty" nullable:"false" doc:"What players are told apart by: up to 16 numbers or strings, 1 KiB of JSON in all, such as region, skill, language and latency_bucket." example:"{\"region\":\"eu\",\"skill\":1500}"`
 		IdempotencyKey string                     `json:"idempotency_key,omitempty" doc:"Names this request. Up to 255 printable ASCII characters." example:"3b2f6a52"`
 	}
 
@@ -115,6 +118,9 @@ func (f *function) join(ctx context.Context, in *joinRequest) (*fn.Stored, error
 		f.metrics.Joined(ctx, "replayed")
 	case kind == fault.Internal || kind == fault.Unavailable:
 		f.metrics.Joined(ctx, "failed")
+		if errors.Is(err, matchmaking.ErrFull) {
+			f.env.Wake("match") // what fills the queue may have expired
+		}
 	default:
 		f.metrics.Joined(ctx, "refused")
 	}

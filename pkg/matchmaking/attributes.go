@@ -16,10 +16,11 @@ import (
 
 // Limits of a ticket's attributes.
 const (
-	MaxAttributes     = 16
-	MaxAttributeBytes = 128 // of a text
-	MaxSkill          = 10_000
-	maxNumber         = 1e15 // what a float64 holds exactly, and every client reads
+	MaxAttributes      = 16
+	MaxAttributeBytes  = 128     // of a text
+	MaxAttributesBytes = 1 << 10 // of all, as JSON in its shortest form: what a ticket takes in Redis
+	MaxSkill           = 10_000
+	maxNumber          = 1e15 // what a float64 holds exactly, and every client reads
 )
 
 // SkillAttribute is what ranked modes compare.
@@ -61,6 +62,9 @@ func ParseAttributes(raw map[string]json.RawMessage) (Attributes, error) {
 	canonical, err := jcs.Transform(text)
 	if err != nil {
 		return a, badAttributes("they cannot be read.")
+	}
+	if len(canonical) > MaxAttributesBytes {
+		return a, badAttributes("they are %d bytes of JSON; send at most %d.", len(canonical), MaxAttributesBytes)
 	}
 	a.text = string(canonical)
 	return a, nil

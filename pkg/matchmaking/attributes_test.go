@@ -19,12 +19,25 @@ func many(n int) string {
 	return "{" + strings.Join(pairs, ",") + "}"
 }
 
+// texts are attributes of so many bytes as JSON in its shortest form, 16 at least.
+func texts(bytes int) string {
+	text := "{"
+	for i := 0; ; i++ {
+		name := fmt.Sprintf(`"a%d":"`, i)
+		left := bytes - len(text) - len(name) - len(`"}`)
+		if left <= 128 {
+			return text + name + strings.Repeat("x", left) + `"}`
+		}
+		text += name + strings.Repeat("x", 100) + `",`
+	}
+}
+
 func TestAttributesThatAreAllRight(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
 		`{}`, many(16), `{"a":1e15}`, `{"a":-1e15}`, `{"a":0.1}`, `{"a":1e-300}`, `{"a":""}`, `{"a":" "}`, `{"a":"` + strings.Repeat("x", 128) + `"}`,
 		`{"a":"` + strings.Repeat("é", 64) + `"}`, `{"` + strings.Repeat("x", 64) + `":1}`, `{"A_z.0-9":1}`, `{"a":"日本語 «ß» 🎮"}`, `{"a":"<b>&{c}\"\\"}`,
-		`{"skill":"no number, where nobody asks"}`,
+		`{"skill":"no number, where nobody asks"}`, texts(1024), strings.ReplaceAll(texts(1024), ":", " : "),
 	} {
 		if _, err := parse(text); err != nil {
 			t.Errorf("%.60s: %v", text, err)
@@ -35,7 +48,7 @@ func TestAttributesThatAreAllRight(t *testing.T) {
 func TestAttributesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		many(17), `{"":1}`, `{"` + strings.Repeat("x", 65) + `":1}`, `{"a b":1}`, `{"é":1}`, `{"a\n":1}`, `{"a{":1}`, `{"a:b":1}`,
+		many(17), texts(1025), strings.ReplaceAll(texts(600), "x", `\"`), `{"":1}`, `{"` + strings.Repeat("x", 65) + `":1}`, `{"a b":1}`, `{"é":1}`, `{"a\n":1}`, `{"a{":1}`, `{"a:b":1}`,
 		`{"a":null}`, `{"a":true}`, `{"a":[1]}`, `{"a":{"b":1}}`, `{"a":1000000000000001}`, `{"a":-1.1e15}`, `{"a":1e400}`, `{"a":-1e400}`,
 		`{"a":"` + strings.Repeat("x", 129) + `"}`, `{"a":"` + strings.Repeat("é", 65) + `"}`,
 		`{"a":"\n"}`, `{"a":"\t"}`, `{"a":"\u0000"}`, `{"a":"\u007f"}`, `{"a":"\u00a0"}`, `{"a":"\u2028"}`, `{"a":"\u202e"}`, `{"a":"\ufeff"}`, `{"a":"\ue000"}`,

@@ -2,7 +2,8 @@ package matchmaking
 
 import "context"
 
-// Cancel takes a user's ticket out of its queue and returns it. A ticket that was
+// Cancel takes a user's ticket out of its queue and returns it; it and its key stay
+// for CancelledKept. A ticket that was
 // cancelled or has expired stays as it is, and that is no error; cancelled says that
 // this call did it. Errors: ErrNotFound, ErrMatched, fault.Unavailable.
 func (s *Store) Cancel(ctx context.Context, userID, ticketID string) (ticket Ticket, cancelled bool, err error) {
@@ -10,7 +11,8 @@ func (s *Store) Cancel(ctx context.Context, userID, ticketID string) (ticket Tic
 	if err != nil {
 		return Ticket{}, false, err
 	}
-	answer, err := s.run(ctx, cancelScript, mode, []string{ticketKey(mode.Name, ticketID)}, ticketID, userID)
+	answer, err := s.run(ctx, cancelScript, mode, []string{ticketKey(mode.Name, ticketID), activeKey(mode.Name, userID)},
+		ticketID, userID, CancelledKept.Milliseconds())
 	if err != nil {
 		return Ticket{}, false, err
 	}

@@ -1,14 +1,16 @@
 -- Takes a ticket out of its queue, if it still waits there.
 --
 -- KEYS[5] string  mm:ticket:{mode}:<id>
+-- KEYS[6] string  mm:active:{mode}:<user_id>
 -- ARGV[4] string  ticket id
--- ARGV[5] string  user_id of who asks
+-- ARGV[5] string  user_id of the caller
+-- ARGV[6] int     how many ms a cancelled ticket can be read
 --
 -- Returns {'GONE'} where this user has no such ticket, {'CANCELLED'} where this call
 -- cancelled it, and otherwise {'OVER'}: nothing is changed.
 
 if redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return { 'GONE' } end
-local ticket = load(ARGV[4])
+local ticket = fetch(ARGV[4])
 if not ticket then return { 'OVER' } end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', due)
@@ -16,4 +18,10 @@ for pool in pools(ticket.put) do redis.call('ZCARD', pool_key(ticket.level, pool
 redis.call('HSET', KEYS[5], 'status', 'CANCELLED')
 leave(ticket.id, ticket)
 settle()
+-- Joining and cancelling again and again must not fill Redis.
+local ending = { KEYS[5] }
+local key = redis.call('HGET', KEYS[5], 'key')
+if key then ending[2] = idemp_key(ARGV[5], key) end
+if redis.pcall('GET', KEYS[6]) == ticket.id then ending[#ending + 1] = KEYS[6] end
+for _, each in ipairs(ending) do redis.call('PEXPIRE', each, ARGV[6]) end
 return { 'CANCELLED' }

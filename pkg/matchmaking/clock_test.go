@@ -8,16 +8,20 @@ import (
 )
 
 // clock stands in for Redis' own, for all stores of a test that have it: minutes pass
-// at once. What Redis itself ends, by TTL, it ends in real time.
+// at once, and joins of one millisecond stay in their order. What Redis itself ends, by TTL, it ends in real time.
 type clock struct{ s setup }
 
 func (s setup) clock() clock {
 	s.t.Helper()
-	matchmaking.Plant(s.Store, func(source string) string {
-		return strings.Replace(source, "local now = time[1] * 1000 + math.floor(time[2] / 1000)", "local now = tonumber(redis.call('GET', 'now'))", 1)
-	})
+	matchmaking.Plant(s.Store, clockwork)
 	must(s.t, s.client.SetNX(s.t.Context(), "now", time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC).UnixMilli(), 0).Err())
 	return clock{s}
+}
+
+// clockwork makes scripts take the time from the test.
+func clockwork(source string) string {
+	source = strings.Replace(source, "local now = time[1] * 1000 + math.floor(time[2] / 1000)", "local now = tonumber(redis.call('GET', 'now'))", 1)
+	return strings.Replace(source, "local micros = time[2] % 1000", "local micros = redis.call('INCR', 'joins') % 1000", 1)
 }
 
 // pass lets time go by.

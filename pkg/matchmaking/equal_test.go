@@ -3,6 +3,7 @@ package matchmaking_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
@@ -35,6 +36,71 @@ func TestEqualSkillsFirstComeFirstServed(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Who joined first is what Redis' clock says, and not that of the process which took
+// the request: clocks of processes differ.
+func TestEqualSkillsByTheClockOfRedis(t *testing.T) {
+	for what, skill := range map[string]string{"worse": "1599.5", "better": "1400.25", "the same": "1500"} {
+		t.Run(what, func(t *testing.T) {
+			s := start(t)
+			c := s.clock()
+			c.pass(time.Second)
+			second := s.join("u_second", "rank", `{"skill":1500,"region":"us"}`)
+			c.pass(-time.Second) // by the process's clock the next one is later all the same
+			first := s.join("u_first", "rank", `{"skill":1500,"region":"eu"}`)
+			c.pass(2 * time.Second)
+			s.matchAll("rank", matchmaking.MaxPairs)
+			s.join("u_any", "rank", fmt.Sprintf(`{"skill":%s}`, skill))
+			if pass := s.match("rank"); len(pass.Matches) != 1 {
+				t.Fatalf("%d matches, want 1: %+v", len(pass.Matches), pass)
+			}
+			if a, b := s.get("u_first", first).Status, s.get("u_second", second).Status; a != matchmaking.Matched || b != matchmaking.Queued {
+				t.Errorf("the first by Redis' clock is %s, the second %s", a, b)
+			}
+			if first >= second {
+				t.Errorf("the ids do not sort by Redis' clock: %s, then %s", first, second)
+			}
+		})
+	}
+}
+
+// However many who expired stand between: of equal skills the longest-waiting is matched,
+// and not the one that a pass happens to see.
+func TestEqualSkillsBehindManyExpired(t *testing.T) {
+	for what, skill := range map[string]string{"worse": "1599.5", "better": "1400.25", "the same": "1500"} {
+		t.Run(what, func(t *testing.T) {
+			s := start(t)
+			c := s.clock()
+			join := func(user string) string {
+				return s.join(user, "rank", fmt.Sprintf(`{"skill":1500,"region":%q}`, user))
+			}
+			widen := func() {
+				for range 3 { // to the widest window: nobody is due any more
+					s.matchAll("rank", matchmaking.MaxPairs)
+					c.pass(5 * time.Second)
+				}
+			}
+			for i := range 60 {
+				join(fmt.Sprint("u_over", i))
+			}
+			widen()
+			c.pass(time.Minute)
+			first := join("u_first")
+			c.pass(time.Second)
+			second := join("u_second")
+			widen()
+			c.pass(time.Minute)
+			s.join("u_any", "rank", fmt.Sprintf(`{"skill":%s}`, skill))
+			const fewPairs = 4 // so that the sweep leaves some for the look
+			if matches, _ := s.matchAll("rank", fewPairs); len(matches) != 1 {
+				t.Fatalf("%d matches, want 1", len(matches))
+			}
+			if a, b := s.get("u_first", first).Status, s.get("u_second", second).Status; a != matchmaking.Matched || b != matchmaking.Queued {
+				t.Errorf("the longest-waiting is %s, the other %s", a, b)
+			}
+		})
 	}
 }
 

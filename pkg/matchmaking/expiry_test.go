@@ -59,8 +59,7 @@ func TestExpiryWhilePaused(t *testing.T) {
 	s := start(t)
 	c := s.clock()
 	matchmaking.Plant(s.Store, func(source string) string {
-		source = strings.Replace(source, "local now = time[1] * 1000 + math.floor(time[2] / 1000)", "local now = tonumber(redis.call('GET', 'now'))", 1)
-		return strings.Replace(source, "redis.call('XLEN', events) >= backlog", "true", 1)
+		return strings.Replace(clockwork(source), "redis.call('XLEN', events) >= backlog", "true", 1)
 	})
 	for _, mode := range s.Modes() {
 		s.join("u_a", mode, `{"skill":1}`)
@@ -76,6 +75,36 @@ func TestExpiryWhilePaused(t *testing.T) {
 		}
 	}
 	s.noLeftovers("due", "pool")
+}
+
+// A pass that ended as many as it may says that there is more, also while nobody is
+// due: otherwise those who expired stand in the way of others for hours.
+func TestExpiredAreSweptWithoutAPause(t *testing.T) {
+	const many, fewPairs = 100, 4
+	for _, paused := range []bool{false, true} {
+		for _, mode := range queues().Modes {
+			t.Run(fmt.Sprintf("%s, paused: %v", mode.Name, paused), func(t *testing.T) {
+				s := start(t)
+				c := s.clock()
+				for i := range many {
+					s.join(fmt.Sprint("u_", i), mode.Name, fmt.Sprintf(`{"skill":1,"region":"r%d","language":"l"}`, i))
+				}
+				matchmaking.Plant(s.Store, func(source string) string {
+					source = strings.Replace(clockwork(source), "redis.call('XLEN', events) >= backlog", fmt.Sprint(paused), 1)
+					return strings.Replace(source, "first.user ~= ticket.user", "false", 1) // all stay
+				})
+				for range 3 { // to the widest window: nobody is due any more
+					s.matchAll(mode.Name, matchmaking.MaxPairs)
+					c.pass(5 * time.Second)
+				}
+				c.pass(2 * time.Minute)
+				if _, expired := s.matchAll(mode.Name, fewPairs); expired != many {
+					t.Errorf("%d of %d were swept when a pass said that nothing more is to do", expired, many)
+				}
+				s.noLeftovers("due", "pool")
+			})
+		}
+	}
 }
 
 // A pass that says that nothing more is to do has matched all who fit, also when it has

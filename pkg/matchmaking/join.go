@@ -49,15 +49,15 @@ func (s *Store) Join(ctx context.Context, j Join) (joined Joined, replayed bool,
 		return Joined{}, false, err
 	}
 	ticketID := id.Text(mode.Name, id.New())
+	random := ticketID[len(ticketID)-randomChars:]
 	put, ask := mode.pools(j.Attributes)
 	answer, err := s.run(ctx, joinScript, mode,
 		[]string{
-			ticketKey(mode.Name, ticketID),
 			key("idemp", mode.Name) + ":" + j.UserID + ":" + j.Key,
 			activeKey(mode.Name, j.UserID),
 		},
-		ticketID, j.UserID, j.Attributes.text, hex.EncodeToString(fingerprint), s.rules.TTL.Milliseconds(), Kept.Milliseconds(),
-		s.rules.QueueLimit, put, ask, skill, j.Traceparent)
+		random, j.UserID, j.Attributes.text, hex.EncodeToString(fingerprint), s.rules.TTL.Milliseconds(), Kept.Milliseconds(),
+		s.rules.QueueLimit, put, ask, skill, j.Traceparent, j.Key)
 	if err != nil {
 		return Joined{}, false, err
 	}
@@ -75,5 +75,9 @@ func (s *Store) Join(ctx context.Context, j Join) (joined Joined, replayed bool,
 		return Joined{}, false, fmt.Errorf("matchmaking: join answered %q", outcome)
 	}
 }
+
+// randomChars is how much of a ticket's id is random, at its end: 62 bits, and a few
+// that say so. join.lua puts Redis' time before it, as a UUIDv7 has it.
+const randomChars = 13
 
 func activeKey(mode, userID string) string { return key("active", mode) + ":" + userID }

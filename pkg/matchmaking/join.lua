@@ -1,9 +1,8 @@
 -- Puts a ticket into a queue, or says why not.
 --
--- KEYS[5] string  mm:ticket:{mode}:<id>              the new ticket
--- KEYS[6] string  mm:idemp:{mode}:<user_id>:<key>    what this key was used for
--- KEYS[7] string  mm:active:{mode}:<user_id>         id of the user's latest ticket
--- ARGV[4] string  ticket id
+-- KEYS[5] string  mm:idemp:{mode}:<user_id>:<key>    what this key was used for
+-- KEYS[6] string  mm:active:{mode}:<user_id>         id of the user's latest ticket
+-- ARGV[4] string  the random end of the ticket's id
 -- ARGV[5] string  user_id
 -- ARGV[6] string  attributes (JSON)
 -- ARGV[7] string  fingerprint of the request
@@ -14,33 +13,52 @@
 -- ARGV[12] string the pools in which it asks for a partner
 -- ARGV[13] string skill; empty where it does not count
 -- ARGV[14] string traceparent
+-- ARGV[15] string the caller's key, with which KEYS[5] ends
 --
 -- Returns {'JOINED' or 'REPLAYED', ticket id, expires_at}, {'REUSED'} for a key
 -- of another request, {'WAITING', ticket id} for a user who waits already, or
--- {'FULL'}. Running it twice with the same ticket id joins once.
+-- {'FULL'}. Running it twice with the same random end joins once.
 
-local id, user, fingerprint, put = ARGV[4], ARGV[5], ARGV[7], ARGV[11]
+local random, user, fingerprint, put = ARGV[4], ARGV[5], ARGV[7], ARGV[11]
 
-local used = redis.call('GET', KEYS[6])
+-- base32 writes a number in the alphabet of TypeIDs, where texts sort as numbers.
+local function base32(number, length)
+	local bytes, byte = {}, string.byte
+	for i = length, 1, -1 do
+		local digit = number % 32
+		bytes[i] = byte('0123456789abcdefghjkmnpqrstvwxyz', digit + 1)
+		number = (number - digit) / 32
+	end
+	return string.char(unpack(bytes))
+end
+
+local used = redis.call('GET', KEYS[5])
 if used then
 	local of, expires, first = string.match(used, '^(%S+) (%S+) (%S+)$')
 	if of ~= fingerprint then return { 'REUSED' } end
-	return { first == id and 'JOINED' or 'REPLAYED', first, tonumber(expires) }
+	return { string.sub(first, -#random) == random and 'JOINED' or 'REPLAYED', first, tonumber(expires) }
 end
-local latest = redis.call('GET', KEYS[7])
-if latest and load(latest) then return { 'WAITING', latest } end
+local latest = redis.call('GET', KEYS[6])
+if latest and fetch(latest) then return { 'WAITING', latest } end
 if redis.call('ZCARD', queue) >= tonumber(ARGV[10]) then return { 'FULL' } end
 redis.call('ZCARD', due)
 for pool in pools(put) do redis.call('ZCARD', pool_key(0, pool)) end
 
+-- A UUIDv7 as a TypeID: 48 bits of time in ms, 4 bits of version, and here 11 bits of
+-- the time below; of equals the one that joined first must be the first whichever
+-- process asked, so all of it is Redis' time.
+local micros = time[2] % 1000
+local id = mode .. '_' .. base32(now, 10) .. base32(7 * 2048 + math.floor(micros * 2048 / 1000), 3) .. random
+local ticket = ticket_key(id)
 local expires = now + ARGV[8]
 local kept = ARGV[8] + ARGV[9]
 local score = ranked and ARGV[13] or now
-redis.call('HSET', KEYS[5], 'user_id', user, 'mode', mode, 'status', 'QUEUED', 'created_at', now, 'expires_at', expires,
-	'attributes', ARGV[6], 'level', 0, 'card', card(user, now, expires, ARGV[14], score, put, ARGV[12]))
-redis.call('PEXPIRE', KEYS[5], kept)
-redis.call('SET', KEYS[6], fingerprint .. ' ' .. expires .. ' ' .. id, 'PX', kept)
-redis.call('SET', KEYS[7], id, 'PX', kept)
+redis.call('HSET', ticket, 'user_id', user, 'mode', mode, 'status', 'QUEUED', 'created_at', now, 'expires_at', expires,
+	'attributes', ARGV[6], 'key', ARGV[15], 'level', 0,
+	'card', to_card({ user = user, created = now, expires = expires, trace = ARGV[14], score = score, put = put, ask = ARGV[12] }))
+redis.call('PEXPIRE', ticket, kept)
+redis.call('SET', KEYS[5], fingerprint .. ' ' .. expires .. ' ' .. id, 'PX', kept)
+redis.call('SET', KEYS[6], id, 'PX', kept)
 redis.call('ZADD', queue, now, id)
 for pool in pools(put) do
 	local key = pool_key(0, pool)

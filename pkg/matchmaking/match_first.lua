@@ -12,13 +12,13 @@ return pass(tonumber(ARGV[4]), limit, function()
 	local ids = redis.call('ZRANGE', queue, 0, limit - 1)
 	local first
 	for _, id in ipairs(ids) do
-		local ticket, over, rest = load(id)
+		local ticket, over, rest = fetch(id)
 		if not ticket then
 			drop(id, over, rest)
 		elseif not first then
 			first = ticket
 		elseif first.user ~= ticket.user then
-			pair(first, ticket, ARGV[5 + #told], ARGV[6 + #told])
+			pair(first, ticket)
 			first = nil
 		end
 	end

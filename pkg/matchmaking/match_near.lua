@@ -15,18 +15,10 @@
 
 local looks = (#ARGV - 4) / 2
 
--- due_now returns those to look at, the longest-waiting first.
+-- due_now returns the ids to look at, the longest-waiting first.
 local function due_now()
 	local ids = redis.call('ZRANGE', due, '-inf', now, 'BYSCORE', 'LIMIT', 0, looks)
-	if #ids == 0 then return ids end
-	local since = {}
-	for i, created in ipairs(redis.call('ZMSCORE', queue, unpack(ids))) do
-		since[ids[i]] = tonumber(created or nil) or 0
-	end
-	table.sort(ids, function(a, b)
-		if since[a] ~= since[b] then return since[a] < since[b] end
-		return a < b
-	end)
+	table.sort(ids)
 	return ids
 end
 
@@ -51,21 +43,21 @@ local function look_again(ticket, level)
 end
 
 return pass(tonumber(ARGV[4]), looks, function()
-	sweep(looks)
-	local ids, taken, doubt = due_now(), {}, false
+	local more = sweep(looks)
+	local ids, taken = due_now(), {}
 	for _, id in ipairs(ids) do
 		local ticket, over, rest
-		if not taken[id] then ticket, over, rest = load(id) end
+		if not taken[id] then ticket, over, rest = fetch(id) end
 		if ticket then
 			local level = math.min(math.floor((now - ticket.created) / widen_every), top)
 			local other, unsure = partner(ticket, level, true)
 			if other then
 				local a, b = ticket, other
-				if b.created < a.created then a, b = b, a end
-				pair(a, b, ARGV[5 + #told], ARGV[6 + #told])
+				if b.id < a.id then a, b = b, a end
+				pair(a, b)
 				taken[other.id] = true
 			elseif unsure then
-				doubt = true -- it is due still: the next pass goes on where this one stopped
+				more = true -- it is due still: the next pass goes on where this one stopped
 			else
 				look_again(ticket, level)
 			end
@@ -73,5 +65,5 @@ return pass(tonumber(ARGV[4]), looks, function()
 			drop(id, over, rest)
 		end
 	end
-	return #ids == looks or doubt
+	return more or #ids == looks
 end)

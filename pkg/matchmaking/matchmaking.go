@@ -25,8 +25,14 @@ const (
 	Expired   = "EXPIRED"
 )
 
-// Kept is how long a ticket can be read after it expired.
-const Kept = 5 * time.Minute
+const (
+	// Kept is how long a ticket can be read after it expired.
+	Kept = 5 * time.Minute
+	// CancelledKept is how long a ticket can be read, and its join be sent again, after
+	// it was cancelled: long enough for a retry, and short, since nothing but the quota
+	// of joining bounds how many a player leaves behind.
+	CancelledKept = time.Minute
+)
 
 // Ticket is a player's place in a queue, and what became of it.
 type Ticket struct {
@@ -58,7 +64,7 @@ type Made struct {
 
 // Errors that callers are told, beside those that Join has.
 var (
-	ErrNotFound = fault.New(fault.NotFound, "ticket_not_found", "You have no such ticket, or it ended more than 5 minutes ago; join again.")
+	ErrNotFound = fault.New(fault.NotFound, "ticket_not_found", "You have no such ticket, or it is not kept any more: 5 minutes after it would have expired, 1 after it was cancelled. Join again.")
 	ErrMatched  = fault.New(fault.Conflict, "ticket_matched", "The ticket is matched already and stays so; read it for the match.")
 	ErrFull     = &fault.Error{Kind: fault.Unavailable, Code: "queue_full", RetryAfter: fault.DefaultRetryAfter,
 		Detail: "Too many wait in this queue; send the same request again later."}

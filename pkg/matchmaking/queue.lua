@@ -14,10 +14,10 @@
 -- Beside them: mm:ticket:{mode}:<id>, a hash, and, for modes with rules,
 -- mm:pool:{mode}:<level>:<pool>, a sorted set: ticket id -> skill, or created_at
 -- where skill does not count. A ticket's level says which window it has; its card
--- has in one field what a pass must know, a line each: user_id, created_at,
--- expires_at, traceparent, score in pools, the pools that it is in (put), those
--- that hold whom it agrees with (ask), both separated by tabs and empty where the
--- mode has no rules.
+-- has in one field what a pass must know.
+--
+-- A ticket's id begins with Redis' time at which it joined (see join.lua): ids sort
+-- by waiting time, the longest first.
 --
 -- Redis does not undo what a failed script did. So whatever can fail (a key of
 -- another type) is read before the first write, and what was written is told.
@@ -35,6 +35,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function ticket_key(id) return 'mm:ticket:{' .. mode .. '}:' .. id end
+local function idemp_key(user, key) return 'mm:idemp:{' .. mode .. '}:' .. user .. ':' .. key end
 local function pool_key(level, pool) return 'mm:pool:{' .. mode .. '}:' .. level .. ':' .. pool end
 
 local function pools(list) return string.gmatch(list, '[^\t]+') end
@@ -42,19 +43,27 @@ local function pools(list) return string.gmatch(list, '[^\t]+') end
 -- keep lets a pool live for ms more at least: others in it may wait longer.
 local function keep(key, ms) redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms)) end
 
-local function card(user, created, expires, trace, score, put, ask)
-	return table.concat({ user, created, expires, trace, score, put, ask }, '\n')
+-- A card has a line each: user_id, created_at, expires_at, traceparent, score in
+-- pools, the pools that the ticket is in (put), those that hold the tickets it agrees
+-- with (ask), both separated by tabs and empty where the mode has no rules.
+local function to_card(t)
+	return table.concat({ t.user, t.created, t.expires, t.trace, t.score, t.put, t.ask }, '\n')
 end
 
--- load returns a ticket that may be matched. Otherwise nil, whether it is gone or
+local function from_card(card)
+	local t, created, expires, score = {}
+	t.user, created, expires, t.trace, score, t.put, t.ask = string.match(card, '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
+	t.created, t.expires, t.score = tonumber(created), tonumber(expires), tonumber(score)
+	return t
+end
+
+-- fetch returns a ticket that may be matched. Otherwise nil, whether it is gone or
 -- expired and not just matched or cancelled, and what is left of it.
-local function load(id)
+local function fetch(id)
 	local f = redis.pcall('HMGET', ticket_key(id), 'status', 'card', 'level')
 	if f.err or not f[2] then return nil, true end
-	local t = { id = id, level = tonumber(f[3]) }
-	local created, expires, score
-	t.user, created, expires, t.trace, score, t.put, t.ask = string.match(f[2], '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
-	t.created, t.expires, t.score = tonumber(created), tonumber(expires), tonumber(score)
+	local t = from_card(f[2])
+	t.id, t.level = id, tonumber(f[3])
 	if f[1] == 'QUEUED' and t.expires > now then return t, false end
 	return nil, f[1] == 'QUEUED', t
 end
@@ -67,7 +76,7 @@ local function leave(id, ticket)
 	for pool in pools(ticket.put) do redis.call('ZREM', pool_key(ticket.level, pool), id) end
 end
 
--- drop takes out a ticket that load refused; one that still waits has expired.
+-- drop takes out a ticket that fetch refused; one that still waits has expired.
 local expired = 0
 local function drop(id, over, ticket)
 	leave(id, ticket)
@@ -86,13 +95,16 @@ local function settle()
 	left = {}
 end
 
--- sweep ends up to `limit` tickets at the head of the queue whose time is over.
+-- sweep ends up to `limit` tickets at the head of the queue whose time is over, and
+-- returns whether there may be more.
 local function sweep(limit)
-	for _, id in ipairs(redis.call('ZRANGE', queue, 0, limit - 1)) do
-		local live, over, ticket = load(id)
-		if live then break end
+	local ids = redis.call('ZRANGE', queue, 0, limit - 1)
+	for _, id in ipairs(ids) do
+		local live, over, ticket = fetch(id)
+		if live then return false end
 		drop(id, over, ticket)
 	end
+	return #ids == limit
 end
 
 -- occupied says whether a pool has anybody, asking Redis once.
@@ -102,15 +114,20 @@ local function occupied(key)
 	return known[key]
 end
 
+-- nearest looks at so many of a pool at once: the ticket itself may be among them,
+-- and one more that is over. It does so again when it has taken out what is over, up
+-- to so many times.
+local nearest_ids, nearest_tries = 3, 8
+
 -- nearest returns the first of a pool, in the order of ZRANGE's arguments, that
 -- ticket may be matched with. Where `clean` is true it takes out what is over;
 -- unsure says that it met too much of that to know.
 local function nearest(ticket, key, clean, ...)
-	for _ = 1, 8 do
+	for _ = 1, nearest_tries do
 		local removed = false
 		for _, id in ipairs(redis.call('ZRANGE', key, ...)) do
 			if id ~= ticket.id then
-				local other, over, stale = load(id)
+				local other, over, stale = fetch(id)
 				if other and other.user ~= ticket.user then return other end
 				if not other and clean then
 					drop(id, over, stale)
@@ -125,25 +142,26 @@ local function nearest(ticket, key, clean, ...)
 end
 
 -- below is nearest for lower skills. Of equal ones REV has the youngest first, so
--- it finds the skill only, and whoever has it and joined first is looked up.
+-- it finds the skill only, and the ticket that has it and joined first is looked up.
 local function below(ticket, key, clean, width)
-	local other, unsure = nearest(ticket, key, clean, ticket.score, ticket.score - width, 'BYSCORE', 'REV', 'LIMIT', 0, 3)
+	local other, unsure = nearest(ticket, key, clean, ticket.score, ticket.score - width, 'BYSCORE', 'REV', 'LIMIT', 0, nearest_ids)
 	if not other then return nil, unsure end
-	return nearest(ticket, key, clean, other.score, other.score, 'BYSCORE', 'LIMIT', 0, 3) or other
+	local first, doubt = nearest(ticket, key, clean, other.score, other.score, 'BYSCORE', 'LIMIT', 0, nearest_ids)
+	return first or not doubt and other or nil, doubt
 end
 
--- partner finds whom a ticket is matched with: one who agrees and whose skill is
--- within the wider of the two windows, level being that of the ticket. Of these it
--- is one with the widest window, and then the longer-waiting of the nearest on
--- both sides; as those who could have met have, there are hardly others. Of equal
--- skills on one side the one that joined first is the nearest.
+-- partner finds the ticket that another is matched with: one that agrees and whose
+-- skill is within the wider of the two windows, level being that of the ticket. Of
+-- these it is one with the widest window, and then the longer-waiting of the nearest
+-- on both sides; earlier passes paired the rest, so few candidates remain. Of equal
+-- skills on one side the one that joined first is the nearest. unsure says that so
+-- much was over that there may be a better one: nobody is chosen then.
 local function partner(ticket, own_level, clean)
-	local unsure = false
 	for level = top, 0, -1 do
-		local best
+		local best, unsure
 		local function offer(other, doubt)
 			unsure = unsure or doubt
-			if other and (not best or other.created < best.created) then best = other end
+			if other and (not best or other.id < best.id) then best = other end
 		end
 		for pool in pools(ticket.ask) do
 			local key = pool_key(level, pool)
@@ -151,29 +169,34 @@ local function partner(ticket, own_level, clean)
 				-- nobody there
 			elseif ranked then
 				local width = windows[math.max(level, own_level) + 1]
-				-- Three: the ticket itself may be among them, and one more that is over.
-				offer(nearest(ticket, key, clean, ticket.score, ticket.score + width, 'BYSCORE', 'LIMIT', 0, 3))
+				offer(nearest(ticket, key, clean, ticket.score, ticket.score + width, 'BYSCORE', 'LIMIT', 0, nearest_ids))
 				offer(below(ticket, key, clean, width))
 			else
-				offer(nearest(ticket, key, clean, 0, 2))
+				offer(nearest(ticket, key, clean, 0, nearest_ids - 1))
 			end
 		end
+		if unsure then return nil, true end
 		if best then return best end
 	end
-	return nil, unsure
 end
 
--- What a pass made: an event's fields, the ids with both created_at for the caller,
--- and how long each had waited.
-local told, made, waits = {}, {}, {}
+-- What a pass made: the fields of an entry, the ids with both created_at for the
+-- caller, and how long each had waited.
+local entry, made, waits = {}, {}, {}
 
--- pair makes a match of two tickets, a having waited longer.
-local function pair(a, b, match_id, event_id)
+-- next_ids returns the match id and the event id of the next match, of those that
+-- are arguments of a pass from ARGV[5] on.
+local function next_ids() return ARGV[5 + 2 * #made], ARGV[6 + 2 * #made] end
+
+-- pair makes a match of two tickets, a having waited longer. An entry has of each
+-- match the lines that events.go reads.
+local function pair(a, b)
+	local match_id, event_id = next_ids()
 	redis.call('HSET', ticket_key(a.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. b.user)
 	redis.call('HSET', ticket_key(b.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. a.user)
-	local n = #told
-	told[n + 1] = match_id
-	told[n + 2] = event_id .. '\n' .. now .. '\n' .. a.trace .. '\n' .. a.id .. '\n' .. a.user .. '\n' .. b.id .. '\n' .. b.user
+	local n = #entry
+	entry[n + 1] = match_id
+	entry[n + 2] = table.concat({ event_id, now, a.trace, a.id, a.user, b.id, b.user }, '\n')
 	leave(a.id, a)
 	leave(b.id, b)
 	made[#made + 1] = { match_id, a.created, b.created }
@@ -190,9 +213,9 @@ local function pass(backlog, sweeping, run)
 	redis.call('ZCARD', queue)
 	redis.call('ZCARD', due)
 	local ok, more = true, false
-	if paused then sweep(sweeping) else ok, more = pcall(run) end
+	if paused then more = sweep(sweeping) else ok, more = pcall(run) end
 	-- Even when run broke off: what it matched is matched.
-	if #told > 0 then redis.call('XADD', events, '*', unpack(told)) end
+	if #entry > 0 then redis.call('XADD', events, '*', unpack(entry)) end
 	settle()
 	-- For readers: when the last pass was, and how long those who were matched had
 	-- waited, the latest 20 or so counting most.

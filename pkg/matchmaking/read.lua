@@ -12,7 +12,7 @@
 
 local fields = redis.call('HGETALL', KEYS[5])
 if #fields == 0 or redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return {} end
-local ticket = load(ARGV[4])
+local ticket = fetch(ARGV[4])
 if not ticket then return { now, fields } end
 
 local position = redis.call('ZRANK', queue, ticket.id) or 0

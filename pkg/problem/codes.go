@@ -33,7 +33,7 @@ var Codes = []Code{
 	{"entitlement_not_found", 404, "There is no such entitlement, or it is not yours."},
 	{"notification_not_found", 404, "There is no such notification, or it is not yours."},
 	{"mode_not_found", 404, "There is no such queue. The answer names those that there are."},
-	{"ticket_not_found", 404, "There is no such ticket, it is not yours, or it ended more than 5 minutes ago. Join again."},
+	{"ticket_not_found", 404, "There is no such ticket, it is not yours, or it is not kept any more: 5 minutes after it would have expired, 1 after it was cancelled. Join again."},
 	{"account_unknown", 404, "There is no such account of money, or it is not yours."},
 	{"transfer_not_found", 404, "There is no such transfer, or none of yours."},
 	{"account_not_found", 404, "Send POST /v1/me first, which makes the account."},
