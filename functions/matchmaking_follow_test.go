@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -116,4 +117,28 @@ func TestTicketIsFollowed(t *testing.T) {
 		wantProblem(t, s.call(http.MethodGet, followPath(id), alice, ""), http.StatusNotFound, "ticket_not_found")
 	}
 	wantProblem(t, s.call(http.MethodGet, followPath(strings.Repeat("x", 65)), alice, ""), http.StatusUnprocessableEntity, "request_invalid")
+}
+
+// A stream asks each second whether its ticket has ended, and seldom why it has not:
+// that is a script, which holds up Redis for all who sign in, join and are limited.
+func TestFollowingIsCheap(t *testing.T) {
+	t.Parallel()
+	s, people := withPlayers(t, "WAKES=false")
+	alice := people.player(t, "alice")
+	f := s.followAt(followPath(s.joined(alice, "rank", "k1", `{"skill":1500,"region":"eu"}`)), alice)
+	f.shows("that she waits", func(ticket map[string]any) bool { return ticket["status"] == "QUEUED" })
+	client := s.queueClient()
+	defer client.Close()
+	calls := func(command string) (n int) {
+		_, text, _ := strings.Cut(client.Info(t.Context(), "commandstats").Val(), "cmdstat_"+command+":calls=")
+		text, _, _ = strings.Cut(text, ",")
+		n, _ = strconv.Atoi(text) // 0 before the first
+		return n
+	}
+	const looks = 4
+	began, scripts := calls("hmget"), calls("evalsha")
+	eventually(t, queuePatience, "it looks again and again", func() bool { return calls("hmget") >= began+looks })
+	if more := calls("evalsha") - scripts; more > 1 {
+		t.Errorf("%d looks were %d scripts, want 1 at most", looks, more)
+	}
 }

@@ -11,16 +11,19 @@ import (
 )
 
 const (
-	// ticketEvery is how often a ticket is looked at: its place in the queue changes
-	// without anybody being told.
-	ticketEvery     = time.Second
+	// ticketEvery is how often a stream asks whether its ticket is matched or has ended.
+	ticketEvery = time.Second
+	// reasonEvery is how often it reads all of a ticket that waits: its place in the
+	// queue and why it is not matched yet change without a nudge, and are dear for Redis.
+	reasonEvery     = 5 * time.Second
 	ticketEventName = "ticket"
 )
 
-// followedTicket is the ticket of a stream, as it was told last.
+// followedTicket is the ticket of a stream.
 type followedTicket struct {
 	userID, id string
-	told       *matchmaking.Ticket // nil before the first time
+	sent       *matchmaking.Ticket // as the reader has it; nil before the first time
+	read       time.Time           // when all of it was read last
 	over       bool                // it will not change any more
 }
 
@@ -45,15 +48,21 @@ func (f *function) tellTicket(ctx context.Context, events *fn.Events, t *followe
 	}
 	looking, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	if time.Since(t.read) < reasonEvery {
+		if changed, err := f.queue.Changed(looking, *t.sent); err != nil || !changed {
+			return nil
+		}
+	}
 	now, err := f.queue.Get(looking, t.userID, t.id)
 	if err != nil {
 		t.over = errors.Is(err, matchmaking.ErrNotFound)
 		return nil
 	}
-	if t.told != nil && reflect.DeepEqual(*t.told, now) {
+	t.read = time.Now()
+	if t.sent != nil && reflect.DeepEqual(*t.sent, now) {
 		return nil
 	}
-	t.told = &now
+	t.sent = &now
 	t.over = ended(now)
 	return events.Tell(ticketEventName, now)
 }

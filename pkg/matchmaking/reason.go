@@ -26,8 +26,7 @@ type facts struct {
 	position, depth                    int
 	waitMS                             int64
 	level                              int
-	paused, partner                    bool
-	agreeing                           int64
+	paused, partner, agreeing          bool
 }
 
 func factsOf(now time.Time, v []any) facts {
@@ -35,7 +34,7 @@ func factsOf(now time.Time, v []any) facts {
 		now: now, position: int(number(v[0])), depth: int(number(v[1])),
 		passedAt: moment(number(v[2])), matchedAt: moment(number(v[3])), waitMS: number(v[4]),
 		nextLook: moment(number(v[5])), level: int(number(v[6])),
-		paused: number(v[7]) == 1, partner: number(v[8]) == 1, agreeing: number(v[9]),
+		paused: number(v[7]) == 1, partner: number(v[8]) == 1, agreeing: number(v[9]) == 1,
 	}
 }
 
@@ -58,7 +57,7 @@ func (f facts) reason(mode Mode, rules Rules) Reason {
 		return Reason{"next_pass", "Somebody fits; the next pass pairs you."}
 	case f.depth < 2:
 		return Reason{"alone", "Nobody else waits in this queue."}
-	case f.agreeing == 0:
+	case !f.agreeing:
 		return Reason{"nobody_agrees", fmt.Sprintf("Nobody who waits has the same %s.", strings.Join(mode.Agree, " and "))}
 	}
 	width := rules.Windows[min(f.level, len(rules.Windows)-1)]

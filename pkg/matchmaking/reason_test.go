@@ -79,3 +79,52 @@ func TestReasons(t *testing.T) {
 		t.Errorf("no longer paused: %+v", pass)
 	}
 }
+
+// Whoever follows a ticket sees each step of it by Changed, and nothing in between.
+func TestChanged(t *testing.T) {
+	s := start(t)
+	changed := func(user, id string) bool {
+		t.Helper()
+		got, err := s.Changed(t.Context(), s.get(user, id))
+		must(t, err)
+		return got
+	}
+	for _, mode := range s.Modes() {
+		a, b := "u_a"+mode, "u_b"+mode
+		one, two := s.join(a, mode, `{"skill":1}`), s.join(b, mode, `{"skill":1}`)
+		waiting := s.get(a, one)
+		if changed(a, one) {
+			t.Errorf("%s: it waits, and is said to have changed", mode)
+		}
+		over := waiting
+		over.ExpiresAt = time.Now()
+		if got, err := s.Changed(t.Context(), over); err != nil || !got {
+			t.Errorf("%s: its time is over, and Changed says %v, %v", mode, got, err)
+		}
+		s.match(mode)
+		if got, err := s.Changed(t.Context(), waiting); err != nil || !got {
+			t.Errorf("%s: it is matched, and Changed says %v, %v", mode, got, err)
+		}
+		matched := s.get(a, one)
+		if changed(a, one) {
+			t.Errorf("%s: it has no session yet, and is said to have changed", mode)
+		}
+		for field, value := range map[string]string{"session": `{}`, "session_error": "no_server"} {
+			must(t, s.client.HSet(t.Context(), ticketKey(one), "session", "", "session_error", "", field, value).Err())
+			if got, err := s.Changed(t.Context(), matched); err != nil || !got {
+				t.Errorf("%s: it has a %s, and Changed says %v, %v", mode, field, got, err)
+			}
+		}
+		gone := s.get(b, two)
+		must(t, s.client.Del(t.Context(), ticketKey(two)).Err())
+		if got, err := s.Changed(t.Context(), gone); err != nil || !got {
+			t.Errorf("%s: it is gone, and Changed says %v, %v", mode, got, err)
+		}
+		third := s.joinAs(a, mode, "another key", `{"skill":1}`)
+		waiting = s.get(a, third)
+		s.cancel(a, third)
+		if got, err := s.Changed(t.Context(), waiting); err != nil || !got {
+			t.Errorf("%s: it is cancelled, and Changed says %v, %v", mode, got, err)
+		}
+	}
+}
