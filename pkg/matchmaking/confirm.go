@@ -22,12 +22,14 @@ const (
 )
 
 // Confirmer removes matches from the streams once notification has their events,
-// and has those told again that the broker lost after it took them. It is not safe
-// for concurrent use; several processes may confirm at once.
+// and has those told again that the broker lost after it took them. It also deletes
+// what announcers that ended left in their consumer groups. It is not safe for
+// concurrent use; several processes may confirm at once.
 type Confirmer struct {
 	store    *Store
 	consumer outbox.Consumer
 	after    time.Duration
+	idle     time.Duration // of an announcer that has ended
 	log      *slog.Logger
 	from     map[string]string // by mode, where the walk goes on
 }
@@ -35,7 +37,7 @@ type Confirmer struct {
 // NewConfirmer returns a confirmer. A match is told again when its event is older
 // than after and has not arrived; after must exceed what it may be on its way.
 func NewConfirmer(store *Store, consumer outbox.Consumer, after time.Duration, log *slog.Logger) *Confirmer {
-	return &Confirmer{store: store, consumer: consumer, after: after, log: log, from: map[string]string{}}
+	return &Confirmer{store: store, consumer: consumer, after: after, idle: consumerIdle, log: log, from: map[string]string{}}
 }
 
 // Step looks at the next entries of each mode. In its report, Claimed counts the
@@ -66,6 +68,15 @@ func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report,
 	messages, err := c.store.client.XRangeN(ctx, eventsKey(mode), from, until, confirmBatch).Result()
 	if err != nil {
 		return report, unreachable(err)
+	}
+	if len(messages) < confirmBatch { // the end of the walk
+		deleted, err := c.store.deleteConsumers(ctx, mode, c.idle)
+		if err != nil {
+			return report, err
+		}
+		if deleted > 0 {
+			c.log.InfoContext(ctx, "deleted the consumers of announcers that ended", "mode", mode, "count", deleted)
+		}
 	}
 	if len(messages) == 0 {
 		return report, nil

@@ -120,3 +120,56 @@ func TestLostMatchesAreToldAgain(t *testing.T) {
 		t.Errorf("%+v, left are %v", report, f.entries("casual"))
 	}
 }
+
+// Announcers come and go, each with a consumer of its own: those that ended are deleted,
+// but not with entries that they had claimed, and one that goes on is not hindered.
+func TestConsumersOfEndedAnnouncers(t *testing.T) {
+	f := startTelling(t)
+	a := &arrivals{has: map[string]bool{}}
+	confirmer := matchmaking.NewConfirmer(f.Store, a, time.Hour, slog.New(slog.DiscardHandler))
+	confirm := func() {
+		t.Helper()
+		_, err := confirmer.Step(t.Context())
+		must(t, err)
+	}
+	consumers := func() (names []string) {
+		t.Helper()
+		list, err := f.client.XInfoConsumers(t.Context(), "mm:events:{casual}", "announce").Result()
+		must(t, err)
+		for _, c := range list {
+			names = append(names, c.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	confirm() // without a stream
+	g := f.play("casual")
+	confirm() // without a group
+	f.carrier.publish = f.diesAfterPublishing
+	f.dies(t.Context(), f.worker("dying"))
+	running := f.worker("running")
+	for _, worker := range []*matchmaking.Announcer{running, f.worker("ended 1"), f.worker("ended 2")} {
+		f.play("casual") // without anything to claim there is no consumer
+		f.step(worker)
+	}
+	confirm()
+	if got, want := consumers(), []string{"dying", "ended 1", "ended 2", "running"}; !slices.Equal(got, want) {
+		t.Errorf("before they are idle for long: %v, want %v", got, want)
+	}
+	confirmer.SetIdle(0)
+	confirm()
+	if got, want := consumers(), []string{"dying"}; !slices.Equal(got, want) {
+		t.Errorf("the consumers are %v, want %v, for which an entry is pending", got, want)
+	}
+	f.leasesEnd("casual")
+	if report := f.step(running); report.Done != 1 {
+		t.Errorf("what the dying one had claimed is told by another: %+v", report)
+	}
+	if n := len(f.messages(g.id)); n != 1 {
+		t.Errorf("its match is in the broker's stream %d times, want 1", n)
+	}
+	confirm()
+	if got := consumers(); len(got) != 0 {
+		t.Errorf("when nothing is pending any more the consumers are %v, want none", got)
+	}
+}

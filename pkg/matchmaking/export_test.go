@@ -1,6 +1,10 @@
 package matchmaking
 
-import "github.com/redis/go-redis/v9"
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // Plant gives a store scripts that change has changed, each with queue.lua before it.
 // It panics when nothing changed: a fault that is no longer there proves nothing.
@@ -18,6 +22,9 @@ func Plant(s *Store, change func(source string) string) {
 	}
 	s.planted = func(name string) *redis.Script { return planted[name] }
 }
+
+// SetIdle changes after how long an announcer counts as ended.
+func (c *Confirmer) SetIdle(d time.Duration) { c.idle = d }
 
 // MaxUntold is how many matches may wait to be told before matching pauses.
 const MaxUntold = maxUntold
