@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -54,22 +55,22 @@ type Announcer struct {
 	log       *slog.Logger
 
 	mutex   sync.Mutex
-	cursors map[string]string          // where to go on looking for what others left, by mode
-	dealt   map[string]map[string]fate // by entry and match, of entries that are not finished
+	cursors map[string]string             // where to go on looking for what others left, by mode
+	handled map[string]map[string]outcome // by entry and match, of entries that are not finished
 }
 
-// fate is what was done about a match.
-type fate int
+// outcome is what was done about a match.
+type outcome int
 
 const (
-	open fate = iota
-	isTold
-	isDead // put aside
+	pending outcome = iota
+	published
+	buried // put aside
 )
 
-// maxDealt bounds what an announcer remembers of unfinished entries; what it forgets
-// it tells twice.
-const maxDealt = 1000
+// maxHandled bounds of how many unfinished entries an announcer remembers what it has
+// done; what it forgets it publishes twice.
+const maxHandled = 1000
 
 // NewAnnouncer returns an announcer. A match for which no server is found within
 // patience is told without one. published is called as soon as events are with the
@@ -77,7 +78,7 @@ const maxDealt = 1000
 func NewAnnouncer(store *Store, allocator Allocator, publisher outbox.Publisher, worker string, patience time.Duration, published func(), log *slog.Logger) *Announcer {
 	return &Announcer{
 		store: store, allocator: allocator, publisher: publisher, worker: worker, patience: patience,
-		published: published, log: log, cursors: map[string]string{}, dealt: map[string]map[string]fate{},
+		published: published, log: log, cursors: map[string]string{}, handled: map[string]map[string]outcome{},
 	}
 }
 
@@ -116,11 +117,11 @@ func (a *Announcer) step(ctx context.Context, mode string) (lease.Report, error)
 	return report, nil
 }
 
-// pending are the matches of an entry about which nothing was done yet.
-func (a *Announcer) pending(e entry) []told {
+// unhandled are the matches of an entry about which nothing was done yet.
+func (a *Announcer) unhandled(e entry) []announcement {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	return slices.DeleteFunc(slices.Clone(e.matches), func(t told) bool { return a.dealt[e.id][t.ID] != open })
+	return slices.DeleteFunc(slices.Clone(e.matches), func(m announcement) bool { return a.handled[e.id][m.ID] != pending })
 }
 
 // claim takes entries that nobody has taken, and those whose lease is over.
@@ -186,9 +187,9 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 	pipe := a.store.client.Pipeline()
 	known := map[string]*redis.SliceCmd{}
 	for _, e := range entries {
-		for _, t := range a.pending(e) {
-			if t.err == nil {
-				known[t.ID] = pipe.HMGet(ctx, ticketKey(mode, t.Players[0].TicketID), "session", "session_error")
+		for _, m := range a.unhandled(e) {
+			if m.err == nil {
+				known[m.ID] = pipe.HMGet(ctx, ticketKey(mode, m.Players[0].TicketID), "session", "session_error")
 			}
 		}
 	}
@@ -200,21 +201,21 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 	var group sync.WaitGroup
 	slots := make(chan struct{}, allocations)
 	for _, e := range entries {
-		for _, t := range a.pending(e) {
-			if t.err != nil {
+		for _, m := range a.unhandled(e) {
+			if m.err != nil {
 				continue
 			}
-			if p, ok := placeOf(known[t.ID].Val()); ok {
+			if p, ok := placeOf(known[m.ID].Val()); ok {
 				mutex.Lock()
-				places[t.ID] = p
+				places[m.ID] = p
 				mutex.Unlock()
 				continue
 			}
 			slots <- struct{}{}
 			group.Go(func() {
-				p := a.allocate(ctx, t, now.Sub(t.MatchedAt))
+				p := a.allocate(ctx, m, now.Sub(m.MatchedAt))
 				mutex.Lock()
-				places[t.ID] = p
+				places[m.ID] = p
 				mutex.Unlock()
 				<-slots
 			})
@@ -235,18 +236,18 @@ func placeOf(fields []any) (place, bool) {
 	return place{reason: text(fields[1])}, text(fields[1]) != ""
 }
 
-func (a *Announcer) allocate(ctx context.Context, t told, age time.Duration) place {
+func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Duration) place {
 	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
-	session, err := a.allocator.Allocate(ctx, t.Match)
+	session, err := a.allocator.Allocate(ctx, m.Match)
 	switch {
 	case err == nil:
 		return place{session: &session}
 	case age < a.patience:
-		a.log.WarnContext(ctx, "no game server yet", "match_id", t.ID, "error", err.Error())
+		a.log.WarnContext(ctx, "no game server yet", "match_id", m.ID, "error", err.Error())
 		return place{err: err}
 	}
-	a.log.ErrorContext(ctx, "match without a game server", "match_id", t.ID, "error", err.Error())
+	a.log.ErrorContext(ctx, "match without a game server", "match_id", m.ID, "error", err.Error())
 	return place{reason: noServer}
 }
 
@@ -256,8 +257,8 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 	pipe := a.store.client.Pipeline()
 	written := map[string]*redis.Cmd{}
 	for _, e := range entries {
-		for _, t := range a.pending(e) {
-			p, ok := places[t.ID]
+		for _, m := range a.unhandled(e) {
+			p, ok := places[m.ID]
 			if !ok || p.err != nil {
 				continue
 			}
@@ -269,7 +270,7 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 				}
 				session = string(encoded)
 			}
-			written[t.ID] = sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, t.Players[0].TicketID), ticketKey(mode, t.Players[1].TicketID)}, session, p.reason)
+			written[m.ID] = sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, m.Players[0].TicketID), ticketKey(mode, m.Players[1].TicketID)}, session, p.reason)
 		}
 	}
 	if pipe.Len() == 0 {
@@ -296,23 +297,23 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 	var ids []string
 	var messages []event.Message
 	for _, e := range entries {
-		for _, t := range a.pending(e) {
-			p := places[t.ID]
+		for _, m := range a.unhandled(e) {
+			p := places[m.ID]
 			if p.err != nil {
-				results[t.ID] = p.err
+				results[m.ID] = p.err
 				continue
 			}
-			record, err := t.record(p.session, p.reason)
+			record, err := m.record(p.session, p.reason)
 			var message event.Message
 			if err == nil {
 				message, err = event.Encode(record)
 			}
 			if err != nil {
-				results[t.ID] = fmt.Errorf("%w: %w", outbox.ErrRefused, err)
+				results[m.ID] = fmt.Errorf("%w: %w", outbox.ErrRefused, err)
 				continue
 			}
-			message.Dedup = t.dedup
-			ids, messages = append(ids, t.ID), append(messages, message)
+			message.Dedup = m.dedup
+			ids, messages = append(ids, m.ID), append(messages, message)
 		}
 	}
 	if len(messages) == 0 {
@@ -334,29 +335,29 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 // finish acknowledges an entry once everything in it is told, or can never be and
 // was put aside. Until then it stays claimed, and comes again soon.
 func (a *Announcer) finish(ctx context.Context, mode string, e entry, results map[string]error, report *lease.Report) error {
-	dealt := map[string]fate{}
+	handled := map[string]outcome{}
 	var failure error
-	for _, t := range a.pending(e) {
+	for _, m := range a.unhandled(e) {
 		report.Claimed++
-		switch err := results[t.ID]; {
+		switch err := results[m.ID]; {
 		case err == nil:
 			report.Done++
-			dealt[t.ID] = isTold
+			handled[m.ID] = published
 		case errors.Is(err, outbox.ErrRefused):
-			a.log.ErrorContext(ctx, "match cannot be told", "match_id", t.ID, "error", err.Error())
-			if err := a.store.bury(ctx, t); err != nil {
+			a.log.ErrorContext(ctx, "match cannot be told", "match_id", m.ID, "error", err.Error())
+			if err := a.store.bury(ctx, m); err != nil {
 				return err
 			}
 			report.Dead++
-			dealt[t.ID] = isDead
+			handled[m.ID] = buried
 		default:
 			report.Retried++
 			failure = err
 		}
 	}
-	dealt = a.remembered(e.id, dealt, failure != nil)
+	handled = a.remembered(e.id, handled, failure != nil)
 	if failure == nil {
-		return a.store.acknowledge(ctx, mode, e, dealt)
+		return a.store.acknowledge(ctx, mode, e, handled)
 	}
 	a.log.WarnContext(ctx, "matches not told yet", "entry", e.id, "error", failure.Error())
 	idle := (entryLease - entryRetry).Milliseconds()
@@ -366,34 +367,32 @@ func (a *Announcer) finish(ctx context.Context, mode string, e entry, results ma
 // remembered adds what was done about matches of an entry and returns all of it. It
 // is kept while the entry is not finished, so that what was told is not told
 // again with what was not. A crash forgets it: then it is told twice.
-func (a *Announcer) remembered(entryID string, dealt map[string]fate, keep bool) map[string]fate {
+func (a *Announcer) remembered(entryID string, handled map[string]outcome, keep bool) map[string]outcome {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	for matchID, f := range a.dealt[entryID] {
-		dealt[matchID] = f
-	}
-	delete(a.dealt, entryID)
+	maps.Copy(handled, a.handled[entryID])
+	delete(a.handled, entryID)
 	if keep {
-		if len(a.dealt) >= maxDealt {
-			clear(a.dealt)
+		if len(a.handled) >= maxHandled {
+			clear(a.handled)
 		}
-		a.dealt[entryID] = dealt
+		a.handled[entryID] = handled
 	}
-	return dealt
+	return handled
 }
 
 // bury puts a match aside that can never be told, for a person to look at.
-func (s *Store) bury(ctx context.Context, t told) error {
-	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: key("dead", t.Mode), Values: []any{t.ID, t.raw}}).Err()
+func (s *Store) bury(ctx context.Context, m announcement) error {
+	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: key("dead", m.Mode), Values: []any{m.ID, m.raw}}).Err()
 }
 
-// acknowledge says that an entry is dealt with. It stays until its events have
+// acknowledge says that an entry is handled. It stays until its events have
 // arrived, but not with those that never will.
-func (s *Store) acknowledge(ctx context.Context, mode string, e entry, dealt map[string]fate) error {
+func (s *Store) acknowledge(ctx context.Context, mode string, e entry, handled map[string]outcome) error {
 	keep := map[string]string{}
-	for _, t := range e.matches {
-		if dealt[t.ID] != isDead {
-			keep[t.ID] = t.raw
+	for _, m := range e.matches {
+		if handled[m.ID] != buried {
+			keep[m.ID] = m.raw
 		}
 	}
 	if len(keep) < len(e.matches) {

@@ -85,8 +85,8 @@ func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report,
 	var ids []uuid.UUID
 	for i, m := range messages {
 		entries[i] = entryOf(mode, m)
-		for _, t := range entries[i].matches {
-			if id, err := uuid.Parse(t.EventID); err == nil {
+		for _, a := range entries[i].matches {
+			if id, err := uuid.Parse(a.EventID); err == nil {
 				ids = append(ids, id)
 			}
 		}
@@ -119,10 +119,10 @@ func (c *Confirmer) missing(ctx context.Context, ids []uuid.UUID) (map[string]bo
 // has not although it should have.
 func (c *Confirmer) settle(ctx context.Context, mode string, e entry, now time.Time, missing map[string]bool, report *lease.Report) error {
 	again := map[string]string{}
-	for _, t := range e.matches {
+	for _, a := range e.matches {
 		report.Claimed++
-		if missing[t.EventID] || t.err != nil {
-			again[t.ID] = t.again()
+		if missing[a.EventID] || a.err != nil {
+			again[a.ID] = a.again()
 		} else {
 			report.Done++
 		}

@@ -31,11 +31,11 @@ const group = "announce"
 // there until notification has all of their events.
 type entry struct {
 	id      string // <ms>-<n>, by the clock of Redis
-	matches []told
+	matches []announcement
 }
 
-// told is a match on its way to those whom it concerns.
-type told struct {
+// announcement is a match on its way to its players.
+type announcement struct {
 	Match
 	traceparent string
 	// dedup, when not empty, stands for the event's id in the broker's deduplication:
@@ -50,48 +50,50 @@ func entryOf(mode string, message redis.XMessage) entry {
 	e := entry{id: message.ID}
 	for matchID, value := range message.Values {
 		raw, _ := value.(string)
-		e.matches = append(e.matches, toldOf(mode, matchID, raw))
+		e.matches = append(e.matches, announcementOf(mode, matchID, raw))
 	}
-	slices.SortFunc(e.matches, func(a, b told) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(e.matches, func(a, b announcement) int { return strings.Compare(a.ID, b.ID) })
 	return e
 }
 
-// toldOf reads what queue.lua wrote.
-func toldOf(mode, matchID, raw string) told {
-	const lines = 7
-	t := told{raw: raw, Match: Match{ID: matchID, Mode: mode}}
-	parts := strings.Split(raw, "\n")
-	if len(parts) != lines && len(parts) != lines+1 {
-		t.err = fmt.Errorf("%w: an entry of %d lines", event.ErrUnreadable, len(parts))
-		return t
+// entryLines is what queue.lua writes of a match (pair), a line each: event id,
+// matched_at in ms, traceparent, and ticket id and user id of both players. One that
+// is published again has its dedup as one line more.
+const entryLines = 7
+
+// announcementOf reads what queue.lua wrote.
+func announcementOf(mode, matchID, raw string) announcement {
+	a := announcement{raw: raw, Match: Match{ID: matchID, Mode: mode}}
+	lines := strings.Split(raw, "\n")
+	if len(lines) != entryLines && len(lines) != entryLines+1 {
+		a.err = fmt.Errorf("%w: an entry of %d lines", event.ErrUnreadable, len(lines))
+		return a
 	}
-	ms, err := strconv.ParseInt(parts[1], 10, 64)
+	ms, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil {
-		t.err = fmt.Errorf("%w: matched_at: %v", event.ErrUnreadable, err)
-		return t
+		a.err = fmt.Errorf("%w: matched_at: %v", event.ErrUnreadable, err)
+		return a
 	}
-	t.EventID, t.MatchedAt, t.traceparent = parts[0], moment(ms), parts[2]
-	t.Players = [2]Player{{TicketID: parts[3], UserID: parts[4]}, {TicketID: parts[5], UserID: parts[6]}}
-	if len(parts) > lines {
-		t.dedup = parts[lines]
+	a.EventID, a.MatchedAt, a.traceparent = lines[0], moment(ms), lines[2]
+	a.Players = [2]Player{{TicketID: lines[3], UserID: lines[4]}, {TicketID: lines[5], UserID: lines[6]}}
+	if len(lines) > entryLines {
+		a.dedup = lines[entryLines]
 	}
-	return t
+	return a
 }
 
 // again is the match as it goes into a new entry, to be published although the
 // broker may remember it.
-func (t told) again() string {
-	lines := strings.SplitN(t.raw, "\n", 8)
-	if len(lines) == 8 {
-		lines = lines[:7]
-	}
+func (a announcement) again() string {
+	lines := strings.SplitN(a.raw, "\n", entryLines+1)
+	lines = lines[:min(len(lines), entryLines)]
 	return strings.Join(append(lines, uuid.NewString()), "\n")
 }
 
 // record is the event that tells of the match.
-func (t told) record(session *Session, sessionError string) (event.Record, error) {
-	if t.err != nil {
-		return event.Record{}, t.err
+func (a announcement) record(session *Session, sessionError string) (event.Record, error) {
+	if a.err != nil {
+		return event.Record{}, a.err
 	}
 	payload, err := json.Marshal(struct {
 		EventID      string    `json:"event_id"`
@@ -103,10 +105,10 @@ func (t told) record(session *Session, sessionError string) (event.Record, error
 		Session      *Session  `json:"session,omitempty"`
 		SessionError string    `json:"session_error,omitempty"`
 	}{
-		t.EventID, EventType, t.MatchedAt.Format(time.RFC3339Nano), t.ID, t.Mode, t.Players, session, sessionError,
+		a.EventID, EventType, a.MatchedAt.Format(time.RFC3339Nano), a.ID, a.Mode, a.Players, session, sessionError,
 	})
 	return event.Record{
-		ID: t.EventID, Type: EventType, Key: t.ID, OccurredAt: t.MatchedAt, Traceparent: t.traceparent, Payload: payload,
+		ID: a.EventID, Type: EventType, Key: a.ID, OccurredAt: a.MatchedAt, Traceparent: a.traceparent, Payload: payload,
 	}, err
 }
 
