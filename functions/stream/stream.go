@@ -55,6 +55,7 @@ type function struct {
 	store *notification.Store
 	hub   *live.Hub
 	queue *matchmaking.Store
+	watch *watch
 }
 
 // New registers the function.
@@ -67,7 +68,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, pool, notification.NewStore(pool), e.Live(), queue}
+	f := &function{e, pool, notification.NewStore(pool), e.Live(), queue, &watch{store: queue, followed: map[*followedTicket]reading{}}}
 	fn.HandleStream(e, Route, f.open, f.follow)
 	return nil
 }
@@ -143,22 +144,25 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 	lifetime := f.env.Settings.StreamLifetime
 	end := time.NewTimer(lifetime - rand.N(lifetime/10))
 	defer end.Stop()
-	ask := time.NewTicker(ticketEvery)
-	defer ask.Stop()
+	if s.ticket != nil {
+		f.watch.put(s.ticket, s.ticket.opened)
+		defer f.watch.drop(s.ticket)
+	}
 	err := events.Begin(s.begins, retryAfter+rand.N(retryAfter))
-	for news := true; err == nil; {
+	for news, ticket := true, true; err == nil; {
 		if news {
 			err = f.tell(ctx, events, s)
 		}
-		if err == nil {
+		if err == nil && ticket {
 			err = f.tellTicket(ctx, events, s.ticket)
 		}
-		news = true
+		news, ticket = true, true
 		select {
 		case <-s.nudges:
 		case <-look.C:
 			err = cmp.Or(err, events.KeepAlive())
-		case <-s.ticket.due(ask):
+			ticket = false
+		case <-s.ticket.due():
 			news = false
 		case <-end.C:
 			return

@@ -4,40 +4,40 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-const (
-	// ticketEvery is how often a stream asks whether its ticket is matched or has ended.
-	ticketEvery = time.Second
-	// reasonEvery is how often it reads all of a ticket that waits: its place in the
-	// queue and why it is not matched yet change without a nudge, and are dear for Redis.
-	reasonEvery     = 5 * time.Second
-	ticketEventName = "ticket"
-)
+const ticketEventName = "ticket"
 
 // followedTicket is the ticket of a stream.
 type followedTicket struct {
 	userID, id string
-	sent       *matchmaking.Ticket // as the reader has it; nil before the first time
-	read       time.Time           // when all of it was read last
+	opened     matchmaking.Ticket  // as it was when the stream was opened
+	sent       *matchmaking.Ticket // as it was sent last; nil before the first time
 	over       bool                // it will not change any more
+	nudges     chan struct{}       // it may be another by now
 }
 
 func (f *function) followTicket(ctx context.Context, userID, ticketID string) (*followedTicket, error) {
-	_, err := f.queue.Get(ctx, userID, ticketID)
-	return &followedTicket{userID: userID, id: ticketID}, err
+	ticket, err := f.queue.Get(ctx, userID, ticketID)
+	return &followedTicket{userID: userID, id: ticketID, opened: ticket, nudges: make(chan struct{}, 1)}, err
 }
 
-// due ticks as long as the ticket may change.
-func (t *followedTicket) due(every *time.Ticker) <-chan time.Time {
+func (t *followedTicket) nudge() {
+	select {
+	case t.nudges <- struct{}{}:
+	default: // one waits already
+	}
+}
+
+// due says when to read the ticket, as long as it may change.
+func (t *followedTicket) due() <-chan struct{} {
 	if t == nil || t.over {
 		return nil
 	}
-	return every.C
+	return t.nudges
 }
 
 // tellTicket sends the ticket when it has changed. Its error means that the reader
@@ -48,22 +48,22 @@ func (f *function) tellTicket(ctx context.Context, events *fn.Events, t *followe
 	}
 	looking, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	if time.Since(t.read) < reasonEvery {
-		if changed, err := f.queue.Changed(looking, *t.sent); err != nil || !changed {
-			return nil
-		}
-	}
 	now, err := f.queue.Get(looking, t.userID, t.id)
+	if errors.Is(err, matchmaking.ErrNotFound) {
+		t.over = true
+		f.watch.drop(t)
+	}
 	if err != nil {
-		t.over = errors.Is(err, matchmaking.ErrNotFound)
 		return nil
 	}
-	t.read = time.Now()
+	f.watch.put(t, now)
 	if t.sent != nil && reflect.DeepEqual(*t.sent, now) {
 		return nil
 	}
 	t.sent = &now
-	t.over = ended(now)
+	if t.over = ended(now); t.over {
+		f.watch.drop(t)
+	}
 	return events.Tell(ticketEventName, now)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,21 +41,34 @@ func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error
 	return ticket, nil
 }
 
-// Changed says whether a ticket that waited when it was read may be MATCHED, CANCELLED
-// or EXPIRED by now, or a MATCHED one have its session. It asks Redis for three fields
-// and runs no script: much cheaper than Get, which finds out what there is. Where the
-// clock of this process is ahead of Redis', it is true a little early. Its error is
-// fault.Unavailable.
-func (s *Store) Changed(ctx context.Context, t Ticket) (bool, error) {
-	fields, err := s.client.HMGet(ctx, ticketKey(t.Mode, t.ID), "status", "session", "session_error").Result()
-	if err != nil {
-		return false, unreachable(err)
+// Changed says of each ticket whether one that waited when it was read may be MATCHED,
+// CANCELLED or EXPIRED by now, or a MATCHED one have its session. It asks Redis for a
+// few fields in one round trip and runs no script: much cheaper than Get, which finds
+// out what there is. Where the clock of this process is ahead of Redis', it is true a
+// little early. Its error is fault.Unavailable.
+func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
+	changed := make([]bool, 0, len(tickets))
+	for batch := range slices.Chunk(tickets, changedBatch) {
+		pipe := s.client.Pipeline()
+		answers := make([]*redis.SliceCmd, len(batch))
+		for i, t := range batch {
+			answers[i] = pipe.HMGet(ctx, ticketKey(t.Mode, t.ID), "status", "session", "session_error")
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return nil, unreachable(err)
+		}
+		for i, t := range batch {
+			fields := answers[i].Val()
+			status, placed := text(fields[0]), text(fields[1]) != "" || text(fields[2]) != ""
+			over := t.Status == Queued && !time.Now().Before(t.ExpiresAt)
+			changed = append(changed, status != t.Status || over || placed && t.Status == Matched)
+		}
 	}
-	if t.Status == Queued {
-		return text(fields[0]) != Queued || !time.Now().Before(t.ExpiresAt), nil
-	}
-	return text(fields[0]) != t.Status || text(fields[1]) != "" || text(fields[2]) != "", nil
+	return changed, nil
 }
+
+// changedBatch is of how many tickets Changed asks at once: others wait meanwhile.
+const changedBatch = 500
 
 // Latest returns the latest ticket of a user in each mode, as long as it can be
 // read. Its error is fault.Unavailable.

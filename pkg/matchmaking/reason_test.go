@@ -3,6 +3,7 @@ package matchmaking_test
 import (
 	"context"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -80,51 +81,45 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// Whoever follows a ticket sees each step of it by Changed, and nothing in between.
+// A stream that follows a ticket sees each step of it by Changed, and nothing in between.
 func TestChanged(t *testing.T) {
 	s := start(t)
-	changed := func(user, id string) bool {
-		t.Helper()
-		got, err := s.Changed(t.Context(), s.get(user, id))
-		must(t, err)
-		return got
-	}
 	for _, mode := range s.Modes() {
+		want := func(what string, want bool, read matchmaking.Ticket) {
+			t.Helper()
+			other := matchmaking.Ticket{ID: read.ID + "x", Mode: mode, Status: read.Status, ExpiresAt: read.ExpiresAt} // there is none
+			if got, err := s.Changed(t.Context(), []matchmaking.Ticket{read, other, read}); err != nil || !slices.Equal(got, []bool{want, true, want}) {
+				t.Errorf("%s, %s: changed %v, %v, want %v, true and %v", mode, what, got, err, want, want)
+			}
+		}
 		a, b := "u_a"+mode, "u_b"+mode
 		one, two := s.join(a, mode, `{"skill":1}`), s.join(b, mode, `{"skill":1}`)
 		waiting := s.get(a, one)
-		if changed(a, one) {
-			t.Errorf("%s: it waits, and is said to have changed", mode)
-		}
+		want("it waits", false, waiting)
 		over := waiting
 		over.ExpiresAt = time.Now()
-		if got, err := s.Changed(t.Context(), over); err != nil || !got {
-			t.Errorf("%s: its time is over, and Changed says %v, %v", mode, got, err)
-		}
+		want("its time is over", true, over)
 		s.match(mode)
-		if got, err := s.Changed(t.Context(), waiting); err != nil || !got {
-			t.Errorf("%s: it is matched, and Changed says %v, %v", mode, got, err)
-		}
+		want("it is matched", true, waiting)
 		matched := s.get(a, one)
-		if changed(a, one) {
-			t.Errorf("%s: it has no session yet, and is said to have changed", mode)
-		}
+		want("it is matched and has no session yet", false, matched)
 		for field, value := range map[string]string{"session": `{}`, "session_error": "no_server"} {
 			must(t, s.client.HSet(t.Context(), ticketKey(one), "session", "", "session_error", "", field, value).Err())
-			if got, err := s.Changed(t.Context(), matched); err != nil || !got {
-				t.Errorf("%s: it has a %s, and Changed says %v, %v", mode, field, got, err)
-			}
+			want("it has a "+field, true, matched)
 		}
-		gone := s.get(b, two)
+		other := s.get(b, two)
 		must(t, s.client.Del(t.Context(), ticketKey(two)).Err())
-		if got, err := s.Changed(t.Context(), gone); err != nil || !got {
-			t.Errorf("%s: it is gone, and Changed says %v, %v", mode, got, err)
-		}
+		want("it is gone", true, other)
 		third := s.joinAs(a, mode, "another key", `{"skill":1}`)
 		waiting = s.get(a, third)
 		s.cancel(a, third)
-		if got, err := s.Changed(t.Context(), waiting); err != nil || !got {
-			t.Errorf("%s: it is cancelled, and Changed says %v, %v", mode, got, err)
-		}
+		want("it is cancelled", true, waiting)
+	}
+	if got, err := s.Changed(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("of no tickets: %v, %v", got, err)
+	}
+	many := slices.Repeat([]matchmaking.Ticket{{ID: "casual_1", Mode: "casual"}}, 1234)
+	if got, err := s.Changed(t.Context(), many); err != nil || len(got) != len(many) {
+		t.Errorf("of %d tickets: %d answers, %v", len(many), len(got), err)
 	}
 }
