@@ -65,7 +65,7 @@ func TestJoinAndCancelForEver(t *testing.T) {
 	const burst = 100
 	passed, began := 0, time.Now()
 	var refused answer
-	for refused.status == 0 && passed < 2*burst {
+	for refused.status == 0 && passed < 3*burst {
 		a := s.joinWith(alice, "rank", fmt.Sprint("k", passed), `{"skill":1500}`)
 		if a.status == http.StatusTooManyRequests {
 			refused = a
@@ -76,9 +76,9 @@ func TestJoinAndCancelForEver(t *testing.T) {
 		passed++
 	}
 	wantProblem(t, refused, http.StatusTooManyRequests, "rate_limited")
-	back := int(time.Since(began)/time.Second) + 1 // one a second
-	if passed < burst || passed > burst+back {
-		t.Errorf("%d joins were let through, want %d, and %d more that came back meanwhile", passed, burst, back)
+	// One comes back a second; while Redis does not answer in time, the process counts alone.
+	if most := 2*burst + int(time.Since(began)/time.Second) + 1; passed < burst || passed > most {
+		t.Errorf("%d joins were let through, want %d to %d", passed, burst, most)
 	}
 	if policy := strings.Join(refused.header.Values("RateLimit-Policy"), " "); !strings.Contains(policy, `"join-queue";q=100;w=100`) || refused.header.Get("Retry-After") == "" {
 		t.Errorf("it does not say when to come back: %v", refused.header)

@@ -98,7 +98,7 @@ func rawJoin(ctx context.Context, client redis.UniversalClient) error {
 		tx.ZCard(ctx, "mm:queue:"+tag)
 		tx.ZCard(ctx, "mm:due:"+tag)
 		tx.HSet(ctx, "mm:ticket:"+tag+":"+ticket, "user_id", user, "mode", casual, "status", matchmaking.Queued, "created_at", at,
-			"expires_at", expires, "attributes", anybody, "level", 0,
+			"expires_at", expires, "attributes", anybody, "key", ticket, "level", 0,
 			"card", user+"\n"+at+"\n"+expires+"\n"+traceparent+"\n"+at+"\n\n")
 		tx.PExpire(ctx, "mm:ticket:"+tag+":"+ticket, kept)
 		tx.Set(ctx, "mm:idemp:"+tag+":"+user+":"+ticket, fingerprint+" "+expires+" "+ticket, kept)

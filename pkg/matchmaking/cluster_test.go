@@ -3,6 +3,7 @@ package matchmaking_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,8 +78,12 @@ func TestOnACluster(t *testing.T) {
 	if len(slots) < 2 {
 		t.Error("all modes are on one node")
 	}
-	if list, err := s.Latest(t.Context(), "u_a"); err != nil || len(list) != len(s.Modes()) {
+	list, err := s.Latest(t.Context(), "u_a")
+	if err != nil || len(list) != len(s.Modes()) {
 		t.Errorf("%+v, %v", list, err)
+	}
+	if changed, err := s.Changed(t.Context(), list); err != nil || slices.Contains(changed, true) || len(changed) != len(list) {
+		t.Errorf("of %d tickets in as many slots %v have changed, %v, want none", len(list), changed, err)
 	}
 }
 
