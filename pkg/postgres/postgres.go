@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,7 +24,15 @@ const (
 	statementTimeout  = 10 * time.Second
 	maxConnIdle       = 5 * time.Minute
 	healthCheckPeriod = 15 * time.Second
+	// A connection is replaced after 4 to 5 minutes: it may lead to a server that is no
+	// longer the primary, by a name that leads to another one by now. The jitter keeps
+	// connections that were opened together from being replaced together.
+	maxConnLifetime       = 4 * time.Minute
+	maxConnLifetimeJitter = time.Minute
 )
+
+// readOnly is the SQLSTATE of a write to a server, or in a session, that only reads.
+const readOnly = "25006"
 
 var execModes = map[string]pgx.QueryExecMode{
 	"cache_statement": pgx.QueryExecModeCacheStatement,
@@ -36,6 +45,10 @@ var execModes = map[string]pgx.QueryExecMode{
 // Open returns a pool of at most size connections. It does not connect: a pool
 // is ready when its first query answers. execMode is one of pgx's, by its name
 // in POSTGRES_EXEC_MODE.
+//
+// Unless the URL has a target_session_attrs, connections are made to servers that can
+// write only. A write that is refused because its server only reads closes all
+// connections of the pool: after a failover the next statement gets a new one.
 func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -52,6 +65,8 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	config.MaxConns = size
 	config.MinConns = 0
 	config.MaxConnIdleTime = maxConnIdle
+	config.MaxConnLifetime = maxConnLifetime
+	config.MaxConnLifetimeJitter = maxConnLifetimeJitter
 	config.HealthCheckPeriod = healthCheckPeriod
 	// Poolers refuse unknown start-up parameters, so the limit is set by a
 	// statement, and only where the server keeps a session for us.
@@ -59,10 +74,25 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
 		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	}
+	if !strings.Contains(url, "target_session_attrs=") {
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	var opened atomic.Pointer[pgxpool.Pool]
+	keep := config.ConnConfig.OnPgError
+	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code != readOnly {
+			return keep(conn, err)
+		}
+		if pool := opened.Load(); pool != nil {
+			pool.Reset()
+		}
+		return false // closes this one
+	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
+	opened.Store(pool)
 	return pool, nil
 }
 
@@ -96,22 +126,27 @@ func BadData(err error) bool {
 }
 
 // Unavailable reports whether err means that Postgres could not be reached, is
-// starting, stopping, out of connections, or read-only after a failover.
+// starting, stopping, out of connections, or read-only after a failover. A server that
+// refuses the connection itself is away too, whatever its reason (a password, a
+// missing database): the caller's request was not at fault.
 func Unavailable(err error) bool {
 	if err == nil {
 		return false
 	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return true
+	}
 	switch code := Code(err); {
-	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"), code == "25006":
+	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"), code == readOnly:
 		return true
 	case code == "57014": // statement timeout: too slow is away, for now
 		return true
 	case code != "":
 		return false
 	}
-	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.Timeout(err) ||
+	return errors.As(err, &network) || pgconn.Timeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed) ||
 		strings.Contains(err.Error(), "unexpected EOF") || strings.Contains(err.Error(), "conn closed") ||
 		strings.Contains(err.Error(), "closed pool")
@@ -135,7 +170,7 @@ func Wrap(operation string, err error) error {
 	return fmt.Errorf("%s: %w", operation, err)
 }
 
-// maxTries bounds Retry; a third meeting of the same transactions is a design fault.
+// maxTries bounds Retry: five tries; more is a lock-order bug.
 const maxTries = 5
 
 // Retry runs do again while it fails with a deadlock or a serialization

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -50,10 +51,12 @@ func TestErrorKinds(t *testing.T) {
 		err       error
 		away, bad bool
 	}{
-		"none":         {nil, false, false},
-		"no server":    {run(open(t, "postgres://u:p@127.0.0.1:1/x", "cache_statement"), `SELECT`), true, false},
-		"no such host": {run(open(t, "postgres://u:p@no-such-host.invalid/x", "cache_statement"), `SELECT`), true, false},
-		"closed pool":  {run(closed, `SELECT`), true, false},
+		"none":             {nil, false, false},
+		"no server":        {run(open(t, "postgres://u:p@127.0.0.1:1/x", "cache_statement"), `SELECT`), true, false},
+		"no such host":     {run(open(t, "postgres://u:p@no-such-host.invalid/x", "cache_statement"), `SELECT`), true, false},
+		"wrong password":   {run(open(t, regexp.MustCompile(`//.*@`).ReplaceAllString(url, "//nobody:wrong@"), "cache_statement"), `SELECT`), true, false},
+		"no such database": {run(open(t, strings.Replace(url, "?", "_none?", 1), "cache_statement"), `SELECT`), true, false},
+		"closed pool":      {run(closed, `SELECT`), true, false},
 		"all connections taken": {func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
@@ -102,6 +105,77 @@ func TestPoolSurvivesTerminatedBackends(t *testing.T) {
 		}
 	}
 	t.Error(err)
+}
+
+// failover makes new sessions of a database read-only, as after a failover that
+// is not over yet, and back.
+func failover(t testing.TB, url string, over bool) {
+	t.Helper()
+	admin := testkit.Connect(t, url)
+	if _, err := admin.Exec(t.Context(), `BEGIN READ WRITE; DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = `+
+		map[bool]string{true: "off", false: "on"}[over]+`', current_database()); END $$; COMMIT`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A pool whose connections were opened while sessions are read-only does not keep
+// them: one write is told to come again, the next one is done.
+func TestReadOnlyConnectionsAreDropped(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "exec"} {
+		url := testkit.Database(t)
+		if _, err := testkit.Connect(t, url).Exec(t.Context(), `CREATE TABLE written ()`); err != nil {
+			t.Fatal(err)
+		}
+		failover(t, url, false)
+		pool := open(t, url+"&target_session_attrs=any", mode)
+		var held []*pgxpool.Conn
+		for range 4 {
+			c, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, c)
+		}
+		for _, c := range held {
+			c.Release()
+		}
+		failover(t, url, true)
+		refused := 0
+		for range 8 {
+			if _, err := pool.Exec(t.Context(), `INSERT INTO written DEFAULT VALUES`); err != nil {
+				refused++
+				if fault.Of(postgres.Wrap("write", err)) != fault.Unavailable {
+					t.Errorf("%s: a write to a read-only session is answered %v, want fault.Unavailable", mode, err)
+				}
+			}
+		}
+		if refused != 1 {
+			t.Errorf("%s: %d of 8 writes were refused, want the first only", mode, refused)
+		}
+	}
+}
+
+// Without target_session_attrs in the URL a pool takes no read-only connection, and
+// goes on as soon as the server can write.
+func TestOnlyServersThatWrite(t *testing.T) {
+	t.Parallel()
+	url := testkit.Database(t)
+	failover(t, url, false)
+	pool := open(t, url, "cache_statement")
+	if _, err := pool.Exec(t.Context(), `SELECT`); !postgres.Unavailable(err) {
+		t.Errorf("a read-only session is taken: %v", err)
+	}
+	if _, err := open(t, url+"&target_session_attrs=any", "cache_statement").Exec(t.Context(), `SELECT`); err != nil {
+		t.Errorf("target_session_attrs=any of the URL is not respected: %v", err)
+	}
+	failover(t, url, true)
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE written ()`); err != nil {
+		t.Errorf("after the failover: %v", err)
+	}
+	if c := pool.Config(); c.MaxConnLifetime > 5*time.Minute || c.MaxConnLifetimeJitter == 0 {
+		t.Errorf("connections live for %s and %s more at most, want at most 5m and jitter", c.MaxConnLifetime, c.MaxConnLifetimeJitter)
+	}
 }
 
 // Transactions that lock rows in opposite orders deadlock; Retry is the one
