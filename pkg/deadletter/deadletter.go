@@ -4,6 +4,8 @@ package deadletter
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 
@@ -21,15 +23,20 @@ type Letter struct {
 	Reason  error
 }
 
-// What is kept of texts, in bytes; the raw message is kept whole.
+// What is kept of texts, in bytes; the raw message is kept whole, and headers have the
+// id and the type as they came.
 const (
+	// maxNameBytes bounds id and type: the id is in an index, whose rows hold 2,700
+	// bytes, and what was replaced in it (see postgres.Storable) takes three times as many.
+	maxNameBytes   = 255
 	maxReasonBytes = 1000
 	maxHeaderBytes = 64 << 10
 )
 
 // Put keeps a letter in table, which has the columns event_id, event_type,
-// raw_message, raw_headers and error. Its error is fault.Unavailable when the
-// database is away.
+// raw_message, raw_headers, raw_hash (unique) and error. A letter that is there already
+// is not kept again: a broker that did not learn that it may forget a message sends it
+// again. Its error is fault.Unavailable when the database is away.
 func Put(ctx context.Context, pool *pgxpool.Pool, table string, l Letter) error {
 	// A nil []byte would be NULL, and tables tell raw letters by it.
 	data := append([]byte{}, l.Data...)
@@ -38,11 +45,22 @@ func Put(ctx context.Context, pool *pgxpool.Pool, table string, l Letter) error 
 		return err
 	}
 	_, err = pool.Exec(ctx, fmt.Sprintf(`
-		INSERT INTO %s (event_id, event_type, raw_message, raw_headers, error)
-		VALUES ($1, $2, $3, $4::jsonb, $5)`, table),
-		postgres.Storable(l.EventID, maxHeaderBytes), postgres.Storable(l.Type, maxHeaderBytes), data, string(headers),
+		INSERT INTO %s (event_id, event_type, raw_message, raw_headers, raw_hash, error)
+		VALUES ($1, $2, $3, $4::jsonb, $5, $6) ON CONFLICT (raw_hash) DO NOTHING`, table),
+		postgres.Storable(l.EventID, maxNameBytes), postgres.Storable(l.Type, maxNameBytes), data, string(headers), l.hash(),
 		postgres.Storable(l.Reason.Error(), maxReasonBytes))
 	return postgres.Wrap("dead letter", err)
+}
+
+// hash tells messages apart: by id, type and content. Brokers change headers when they
+// send a message again.
+func (l Letter) hash() []byte {
+	sum := sha256.New()
+	for _, part := range [][]byte{[]byte(l.EventID), []byte(l.Type), l.Data} {
+		_ = binary.Write(sum, binary.BigEndian, uint64(len(part))) // so that no part runs into the next
+		_, _ = sum.Write(part)
+	}
+	return sum.Sum(nil)
 }
 
 func storable(headers map[string][]string) map[string][]string {

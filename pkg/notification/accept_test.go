@@ -211,7 +211,7 @@ func TestDeadLetterKeepsWhatCame(t *testing.T) {
 	for i, u := range []deadletter.Letter{
 		{Data: all, Headers: map[string][]string{"a": {"1", "2"}, "nul\x00": {"\xff"}}, EventID: "\x00", Type: "\xff", Reason: errors.New("why\x00")},
 		{Reason: errors.New(strings.Repeat("é", 3000))},
-		{Data: []byte{}, Headers: map[string][]string{"empty": {}}, Reason: fmt.Errorf("%w: x", event.ErrUnreadable)},
+		{Data: []byte{}, EventID: "empty", Headers: map[string][]string{"empty": {}}, Reason: fmt.Errorf("%w: x", event.ErrUnreadable)},
 	} {
 		if err := f.store.DeadLetter(f.ctx, u); err != nil {
 			t.Fatalf("letter %d: %v", i, err)
