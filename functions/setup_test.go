@@ -75,8 +75,15 @@ func start(t testing.TB, listener net.Listener, environment ...string) *system {
 		name, value, _ := strings.Cut(pair, "=")
 		values[name] = value
 	}
+	// Tests cannot wait for as long as settings ask for at least.
+	reconcileAfter := values["RECONCILE_AFTER"]
+	delete(values, "RECONCILE_AFTER")
 	loaded, err := settings.LoadFrom(values)
 	must(t, err)
+	if reconcileAfter != "" {
+		loaded.ReconcileAfter, err = time.ParseDuration(reconcileAfter)
+		must(t, err)
+	}
 	s.runtime = fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
 	handler, err := functions.Together(s.runtime)
 	must(t, err)

@@ -1,6 +1,9 @@
 package settings_test
 
 import (
+	"fmt"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,59 @@ func TestDefaults(t *testing.T) {
 	}
 	if s.LeaseBatch != 200 || s.LeaseDuration != 30*time.Second || s.LeaseMaxAttempts != 10 || s.IdempotencyRetention != 24*time.Hour {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Every number and duration has bounds that its default keeps, and is refused beyond
+// them with its name and both: a new setting without them fails here.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	fields := reflect.TypeFor[settings.Settings]()
+	checked := 0
+	for i := range fields.NumField() {
+		field := fields.Field(i)
+		value := field.Type
+		if value.Kind() == reflect.Slice {
+			value = value.Elem()
+		}
+		if !reflect.Zero(value).CanInt() && !reflect.Zero(value).CanUint() && !reflect.Zero(value).CanFloat() {
+			continue
+		}
+		checked++
+		name := field.Tag.Get("env")
+		b, ok := settings.BoundsOf(field)
+		if !ok {
+			t.Errorf("%s has no bounds: give its field the tags min and max", name)
+			continue
+		}
+		beyond := func(bound string, by int64) string {
+			if value == reflect.TypeFor[time.Duration]() {
+				d, err := time.ParseDuration(bound)
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				return (d + time.Duration(by)).String()
+			}
+			n, err := strconv.ParseInt(bound, 10, 64)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return strconv.FormatInt(n+by, 10)
+		}
+		says := fmt.Sprintf("%s must be %s to %s, is", name, b.Min, b.Max)
+		for _, refused := range []string{beyond(b.Min, -1), beyond(b.Max, 1)} {
+			if _, err := settings.LoadFrom(map[string]string{name: refused}); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s=%s: %v; want %q", name, refused, err, says)
+			}
+		}
+		for _, taken := range []string{b.Min, b.Max} {
+			if _, err := settings.LoadFrom(map[string]string{name: taken}); err != nil && strings.Contains(err.Error(), says) {
+				t.Errorf("%s=%s is within its bounds: %v", name, taken, err)
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("%d settings were checked: the test shows nothing", checked)
 	}
 }
 
@@ -41,8 +97,22 @@ func TestRefused(t *testing.T) {
 		{"TICK_BUDGET", "0s", ""},                                // ticks would do nothing
 		{"TICK_POLL", "0s", ""},                                  // a busy loop
 		{"TICK_LINGER", "55s", ""},                               // longer than the budget of 20s
-		{"RECONCILE_AFTER", "0s", ""},                            // rows that are not committed yet would be passed
-		{"AUDIT_RETENTION_MONTHS", "0", ""},                      // this month's audit would go
+		{"RECONCILE_AFTER", "1ms", ""},                           // rows that are not committed yet would be passed
+		{"OUTBOX_RETENTION", "-1h", ""},
+		{"OUTBOX_RETENTION", "1h", "RECONCILE_AFTER=2h"},         // nothing could be reconciled in time
+		{"PROCESSED_RETENTION", "485h", "OUTBOX_RETENTION=480h"}, // forgotten while the outbox may still publish it
+		{"STREAM_MAX_AGE", "0s", ""},                             // for good, and PROCESSED_RETENTION is not
+		{"STREAM_MAX_BYTES", "0", ""},                            // without a limit
+		{"STREAM_MAX_BYTES", "1000", ""},                         // full at once
+		{"STREAM_REPLICAS", "2", ""},                             // no majority when one is away
+		{"LEASE_BACKOFF_BASE", "0s", ""},                         // a busy loop
+		{"LEASE_BACKOFF_BASE", "2m", ""},                         // above its cap of 60s
+		{"DELIVERY_BACKOFF_CAP", "10ms", ""},                     // below the base of 1s
+		{"DELIVERY_MAX_ATTEMPTS", "-3", ""},                      // every notification would be FAILED at once
+		{"FAILED_RETENTION", "1h", ""},                           // gone before a person looks
+		{"SENT_RETENTION", "-720h", ""},
+		{"MATCHMAKING_WINDOWS", "100,-200", ""},
+		{"AUDIT_RETENTION_MONTHS", "0", ""}, // this month's audit would go
 		{"WAKES", "perhaps", ""},
 		{"GATEWAY_URL", "game.example.com", ""}, // redirects and cookies hang on it
 		{"GATEWAY_URL", "https://game.example.com/api", ""},
