@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -110,6 +111,34 @@ func (a *arena) cutDuring(w *wire, sent wish) {
 		answer, askErr := a.ask(a.t.Context(), a.Store, sent)
 		return err == nil && askErr == nil && answer.Status != transfer.InProgress
 	})
+}
+
+// The answer of transaction A is lost, or the statement itself: the key is unused again,
+// and the same request is done at once, without the watchdog.
+func TestAnswerOfTakingLost(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"cache_statement", "exec"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			w := newWire(t)
+			a := newArena(t, 4, mode, w.through)
+			from, to := a.open("u_a", "10"), a.open("u_b", "0")
+			for _, p := range []plan{{text: taking, after: no}, {text: taking, after: no, partly: true}, {text: taking, before: no}} {
+				w.plan(p)
+				sent := a.wish("u_a", from, to, "1")
+				if _, err := a.ask(t.Context(), a.Store, sent); fault.Of(err) != fault.Unavailable {
+					t.Errorf("the answer lost: %v, want fault.Unavailable", err)
+				}
+				if answer, err := a.ask(t.Context(), a.Store, sent); err != nil || answer.Status != transfer.Succeeded || answer.Replayed {
+					t.Errorf("the same request again: %+v, %v; want SUCCEEDED", answer, err)
+				}
+			}
+			if n := w.planned(); n != 0 {
+				t.Errorf("%d answers were not lost", n)
+			}
+			a.mustBeRight()
+		})
+	}
 }
 
 // A caller's process vanishes while its TX1 waits for an account: the key's lock is

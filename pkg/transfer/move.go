@@ -133,6 +133,8 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 			m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
 	})
 	if err != nil {
+		// Only the answer may be lost: then the key is taken and nobody goes on with it.
+		_ = s.giveBack(ctx, m, attempt) // or the watchdog ends it
 		return Answer{}, postgres.Wrap("take a key", err)
 	}
 	switch outcome {
@@ -157,7 +159,7 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	began := time.Now()
 	conn, leave, err := s.begin(ctx, m.From, m.To)
 	if err != nil {
-		if err := s.giveBack(ctx, keyID, attempt); err != nil {
+		if err := s.giveBack(ctx, m, attempt); err != nil {
 			return Answer{}, ErrUnknown // the watchdog ends it
 		}
 		return Answer{}, ErrBusy
@@ -209,13 +211,15 @@ func (s *Store) begin(ctx context.Context, from, to int64) (conn *pgxpool.Conn, 
 	return conn, leave, nil
 }
 
-// giveBack makes a key unused again whose TX1 never began.
-func (s *Store) giveBack(ctx context.Context, keyID int64, attempt uuid.UUID) error {
+// giveBack makes a key unused again whose TX1 never began, if it is still this
+// attempt's.
+func (s *Store) giveBack(ctx context.Context, m movement, attempt uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 		UPDATE integration.idempotency_key SET status = NULL, request_hash = NULL, attempt = NULL, started_at = NULL
-		WHERE idempotency_key_id = $1 AND attempt = $2 AND status = 'IN_PROGRESS'`, keyID, attempt)
+		WHERE client_id = $1 AND scope = $2 AND idempotency_key = $3 AND attempt = $4 AND status = 'IN_PROGRESS'`,
+		m.Client, Scope, m.Key, attempt)
 	return err
 }
 
