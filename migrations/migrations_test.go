@@ -121,13 +121,48 @@ func TestDown(t *testing.T) {
 	}
 }
 
+// A new database has the audit partitions of this month and the next three from the
+// start; one that has rows in DEFAULT keeps them there, and gets its partitions by
+// cleanup.
+func TestAuditPartitions(t *testing.T) {
+	t.Parallel()
+	const partitions = `SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = 'entitlement.entitlement_audit'::regclass`
+	for name, test := range map[string]struct{ before, want string }{
+		"new":             {`SELECT`, `SELECT 'entitlement_audit_default ' || string_agg('entitlement_audit_y' || to_char(now() AT TIME ZONE 'UTC' + make_interval(months => n), 'YYYY"m"MM'), ' ' ORDER BY n) FROM generate_series(0, 3) n`},
+		"rows in DEFAULT": {`INSERT INTO entitlement.entitlement_audit VALUES (gen_random_uuid(), now(), 'u', 'i', 'grant', 'ACTIVE', 1, 'r', 'p', 'c', 'k', gen_random_uuid())`, `SELECT 'entitlement_audit_default'`},
+	} {
+		at := empty(t)
+		pool := testkit.Connect(t, at)
+		if _, err := provider(t, at, "entitlement").UpTo(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, pool, test.before)
+		if err := migrations.Up(t.Context(), at, "entitlement"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got, want string
+		if err := pool.QueryRow(t.Context(), `SELECT (`+partitions+`), (`+test.want+`)`).Scan(&got, &want); err != nil || got != want {
+			t.Errorf("%s: partitions %s, %v; want %s", name, got, err, want)
+		}
+	}
+}
+
 func down(t testing.TB, at, domain string) {
+	t.Helper()
+	if _, err := provider(t, at, domain).DownTo(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// provider applies a domain's migrations, step by step.
+func provider(t testing.TB, at, domain string) *goose.Provider {
 	t.Helper()
 	db, err := sql.Open("pgx", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { _ = db.Close() })
 	scripts, err := fs.Sub(migrations.Files, domain)
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +175,7 @@ func down(t testing.TB, at, domain string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := provider.DownTo(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	return provider
 }
 
 // A bug cannot write nonsense: the schema ties a status to its times and tokens.

@@ -8,6 +8,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -29,9 +32,10 @@ func New(e *fn.Env) error {
 	owned := entitlement.NewStore(entitlements, s.IdempotencyRetention)
 	told := notification.NewStore(notifications)
 	moved := transfer.NewStore(transfers)
-	keepMoved := transfer.Retention{Published: s.OutboxRetention, Processed: s.ProcessedRetention}
-	keepOwned := entitlement.Retention{Published: s.OutboxRetention, AuditMonths: s.AuditRetentionMonths}
-	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention}
+	keepOutbox := outbox.Retention{Published: s.OutboxRetention, Unreconciled: s.ProcessedRetention - settings.RememberedLonger, Failed: s.FailedRetention}
+	keepMoved := transfer.Retention{Outbox: keepOutbox, Processed: s.ProcessedRetention}
+	keepOwned := entitlement.Retention{Outbox: keepOutbox, AuditMonths: s.AuditRetentionMonths}
+	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention, Failed: s.FailedRetention}
 
 	partitions := func(ctx context.Context) (fn.Report, error) {
 		audit, err := owned.EnsureAudit(ctx, keepOwned)
@@ -47,6 +51,9 @@ func New(e *fn.Env) error {
 		fn.Source{Name: "audit partitions", Step: partitions},
 		fn.Source{Name: "entitlement", Step: func(ctx context.Context) (fn.Report, error) {
 			counts, err := owned.Cleanup(ctx, keepOwned)
+			if err == nil && !counts.More {
+				err = warnOfUnreconciled(ctx, e, "entitlement", func() (int, error) { return owned.Unreconciled(ctx, keepOwned) })
+			}
 			return removed(counts.Deleted, counts.More), err
 		}},
 		fn.Source{Name: "notification", Step: func(ctx context.Context) (fn.Report, error) {
@@ -55,6 +62,9 @@ func New(e *fn.Env) error {
 		}},
 		fn.Source{Name: "transfer", Step: func(ctx context.Context) (fn.Report, error) {
 			deleted, more, err := moved.Cleanup(ctx, keepMoved)
+			if err == nil && !more {
+				err = warnOfUnreconciled(ctx, e, "transfer", func() (int, error) { return moved.Unreconciled(ctx, keepMoved) })
+			}
 			return removed(deleted, more), err
 		}},
 	)
@@ -63,4 +73,15 @@ func New(e *fn.Env) error {
 
 func removed(rows int, more bool) fn.Report {
 	return fn.Report{Claimed: rows, Done: rows, More: more}
+}
+
+// warnOfUnreconciled says where published events are kept for longer than
+// OUTBOX_RETENTION, because reconcile does not get on: rows pile up, and what the
+// broker lost of them is not published again.
+func warnOfUnreconciled(ctx context.Context, e *fn.Env, name string, count func() (int, error)) error {
+	n, err := count()
+	if n > 0 {
+		e.Logger().WarnContext(ctx, "published events are kept: reconcile has not passed them", "outbox", name, "events", n, "counted_up_to", postgres.SweepBatch)
+	}
+	return err
 }

@@ -1,18 +1,19 @@
 package entitlement_test
 
 import (
-	"fmt"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
-var keep = entitlement.Retention{Published: 7 * 24 * time.Hour, AuditMonths: 13}
+const day = 24 * time.Hour
+
+var keep = entitlement.Retention{Outbox: outbox.Retention{Published: 7 * day, Unreconciled: 29 * day}, AuditMonths: 13}
 
 // Cleanup goes in short steps; FAILED events and what is young stay.
 func TestCleanup(t *testing.T) {
@@ -27,6 +28,7 @@ func TestCleanup(t *testing.T) {
 	f.exec(`INSERT INTO entitlement.idempotency_keys (caller, operation, idem_key, request_hash, status_code, response_body, etag, expires_at)
 		SELECT 'c', 'grant', n::text, sha256('x'), 200, '{}', '1', now() - interval '1 second' FROM generate_series(1, 2300) n`)
 	f.grant("fresh")
+	f.reconciled("01900000-0000-7000-8001-000000000000")
 	counts := func() (n [2]int) {
 		return [2]int{query[int](f, `SELECT count(*) FROM entitlement.outbox_events`), query[int](f, `SELECT count(*) FROM entitlement.idempotency_keys`)}
 	}
@@ -64,185 +66,131 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-func (f *fixture) partitions() []string {
+// reconciled moves the watermark of a consumer.
+func (f *fixture) reconciled(upTo string) {
 	f.t.Helper()
-	rows, err := f.pool.Query(f.ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		WHERE i.inhparent = 'entitlement.entitlement_audit'::regclass ORDER BY 1`)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return names
+	f.exec(`INSERT INTO entitlement.outbox_reconciled (consumer, up_to) VALUES ('notify', $1) ON CONFLICT (consumer) DO UPDATE SET up_to = excluded.up_to`, upTo)
 }
 
-// audit writes an audit row of a time.
-func (f *fixture) audit(at time.Time) {
+// finished writes outbox rows numbered from one to another, which ended so long ago.
+func (f *fixture) finished(from, to int, status string, age time.Duration) {
 	f.t.Helper()
-	f.exec(`INSERT INTO entitlement.entitlement_audit VALUES (gen_random_uuid(), $1, 'u', 'i', 'grant', 'ACTIVE', 1, 'r', 'p', 'c', 'k', gen_random_uuid())`, at)
+	f.exec(`INSERT INTO entitlement.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, status, finished_at)
+		SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'k', 'EntitlementGranted', '{}', now(), $3, now() - $4::interval
+		FROM generate_series($1::int, $2) n`, from, to, status, age)
 }
 
-// month is the first of a month, counted from this one, by the database's clock.
-func (f *fixture) month(n int) time.Time {
+// clean runs a cleanup to its end and returns how many outbox rows it left.
+func (f *fixture) clean(r entitlement.Retention) int {
 	f.t.Helper()
-	return query[time.Time](f, `SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + make_interval(months => $1)`, n).UTC()
-}
-
-func (f *fixture) ensure(made, dropped int) {
-	f.t.Helper()
-	counts, err := f.store.EnsureAudit(f.ctx, keep)
-	if err != nil || counts.PartitionsMade != made || counts.PartitionsDropped != dropped {
-		f.t.Fatalf("%+v, %v; want %d made, %d dropped", counts, err, made, dropped)
-	}
-}
-
-// The first run makes this month's partition and three more, and takes along
-// what went to DEFAULT meanwhile; the second makes none.
-func TestPartitionsAreMadeAhead(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.grant("in DEFAULT")
-	f.audit(f.month(1))
-	f.audit(f.month(2).Add(-time.Microsecond))
-	f.ensure(4, 0)
-	f.ensure(0, 0)
-	want := []string{"entitlement_audit_default"}
-	for n := range 4 {
-		want = append(want, "entitlement_audit_y"+f.month(n).Format("2006m01"))
-	}
-	slices.Sort(want)
-	if got := f.partitions(); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	f.grant("in its month")
-	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit_default`); n != 0 {
-		t.Errorf("%d rows in DEFAULT", n)
-	}
-	for n, want := range []int{2, 2} {
-		if got := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit_y`+f.month(n).Format("2006m01")); got != want {
-			t.Errorf("month %d has %d rows, want %d", n, got, want)
+	for range 20 {
+		counts, err := f.store.Cleanup(f.ctx, r)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if !counts.More {
+			return query[int](f, `SELECT count(*) FROM entitlement.outbox_events`)
 		}
 	}
-	if history, _, err := f.store.History(f.ctx, "u_1", "item1", "", 10); err != nil || len(history) != 2 {
-		t.Errorf("%v, %v", history, err)
+	f.t.Fatal("cleanup does not end")
+	return 0
+}
+
+// What no reconciler has passed is kept, and counted: the broker may have lost it. It
+// is kept until consumers begin to forget what they have.
+func TestCleanupWaitsForReconcile(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.finished(1, 10, "PUBLISHED", 8*day)
+	waiting := func(want int) {
+		t.Helper()
+		if n, err := f.store.Unreconciled(f.ctx, keep); err != nil || n != want {
+			t.Errorf("%d rows wait for reconcile, %v; want %d", n, err, want)
+		}
+	}
+	if left := f.clean(keep); left != 10 {
+		t.Errorf("%d of 10 rows are left before the first reconcile", left)
+	}
+	waiting(10)
+	f.reconciled("01900000-0000-7000-8000-000000000004")
+	if left := f.clean(keep); left != 6 {
+		t.Errorf("%d rows are left behind a watermark at the fourth of ten, want 6", left)
+	}
+	waiting(6)
+	// The slowest of several consumers counts.
+	f.exec(`INSERT INTO entitlement.outbox_reconciled (consumer, up_to) VALUES ('another', '01900000-0000-7000-8000-00000000ffff')`)
+	if left := f.clean(keep); left != 6 {
+		t.Errorf("%d rows are left, want 6: another consumer's watermark is not enough", left)
+	}
+	f.reconciled("01900000-0000-7000-8000-00000000000a")
+	if left := f.clean(keep); left != 0 {
+		t.Errorf("%d rows are left that were reconciled", left)
+	}
+	waiting(0)
+	f.finished(11, 20, "PUBLISHED", 28*day)
+	f.finished(21, 30, "PUBLISHED", 30*day)
+	if left := f.clean(keep); left != 10 {
+		t.Errorf("%d rows are left, want the 10 that are younger than 29 days", left)
 	}
 }
 
-// Months that are too old go, whole; the month of the limit stays.
-func TestOldPartitionsAreDropped(t *testing.T) {
+// FAILED rows stay for good, or for as long as is set.
+func TestCleanupOfFailed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.ensure(4, 0)
-	for _, n := range []int{-15, -14, -13, -12} {
-		f.exec(fmt.Sprintf(`CREATE TABLE entitlement.entitlement_audit_y%s PARTITION OF entitlement.entitlement_audit FOR VALUES FROM ('%s') TO ('%s')`,
-			f.month(n).Format("2006m01"), f.month(n).Format(time.RFC3339), f.month(n+1).Format(time.RFC3339)))
-		f.audit(f.month(n))
+	f.finished(1, 10, "FAILED", 100*day)
+	f.finished(11, 20, "FAILED", 9*day)
+	if left := f.clean(keep); left != 20 {
+		t.Errorf("%d of 20 FAILED rows are left, want all", left)
 	}
-	f.ensure(0, 2)
-	f.ensure(0, 0)
-	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit`); n != 2 {
-		t.Errorf("%d rows kept", n)
+	limited := keep
+	limited.Outbox.Failed = 90 * day
+	if left := f.clean(limited); left != 10 {
+		t.Errorf("%d FAILED rows are left, want the 10 that are younger than 90 days", left)
 	}
 }
 
-// Rows in the DEFAULT partition grow old too: cleanup did not run in their month.
-func TestOldRowsInDefaultGoToo(t *testing.T) {
+// An answer is kept until its time is over and not a minute less.
+func TestKeysAreKeptUntilTheyExpire(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.audit(f.month(-20))
-	f.audit(f.month(-2))
-	if _, err := f.store.EnsureAudit(f.ctx, keep); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.store.Cleanup(f.ctx, keep); err != nil {
-		t.Fatal(err)
-	}
-	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit WHERE occurred_at < now() - interval '14 months'`); n != 0 {
-		t.Errorf("%d rows are kept for longer than 13 months", n)
-	}
-	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit`); n == 0 {
-		t.Errorf("the row of two months ago is gone")
+	f.grant("young")
+	f.grant("old")
+	f.exec(`UPDATE entitlement.idempotency_keys SET expires_at = now() + interval '1 minute' WHERE idem_key = 'young'`)
+	f.exec(`UPDATE entitlement.idempotency_keys SET expires_at = now() - interval '1 second' WHERE idem_key = 'old'`)
+	f.clean(keep)
+	if kept := query[string](f, `SELECT string_agg(idem_key, ',') FROM entitlement.idempotency_keys`); kept != "young" {
+		t.Errorf("keys kept: %s, want young", kept)
 	}
 }
 
-// Several cleanups at once, while grants go on: nobody fails, nothing is lost.
-func TestCleanupsAndGrantsAtOnce(t *testing.T) {
+// Cleanup reads what it deletes, and walks over nothing that stays.
+func TestCleanupReadsWhatItDeletes(t *testing.T) {
 	t.Parallel()
-	f := setup(t)
-	f.exec(`INSERT INTO entitlement.idempotency_keys (caller, operation, idem_key, request_hash, status_code, response_body, etag, expires_at)
-		SELECT 'c', 'grant', n::text, sha256('x'), 200, '{}', '1', now() - interval '1 second' FROM generate_series(1, 1500) n`)
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			if _, err := f.store.EnsureAudit(f.ctx, keep); err != nil {
-				t.Error(err)
-			}
-			for {
-				counts, err := f.store.Cleanup(f.ctx, keep)
-				if err != nil {
-					t.Error(err)
-				}
-				if !counts.More {
-					return
-				}
-			}
-		})
-	}
-	for w := range 4 {
-		group.Go(func() {
-			for n := range 20 {
-				if _, err := f.store.Grant(f.ctx, item, write(fmt.Sprint(w, "-", n))); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if n := len(f.partitions()); n != 5 {
-		t.Errorf("%v", f.partitions())
-	}
-	if n := query[int](f, `SELECT count(DISTINCT version) FROM entitlement.entitlement_audit`); n != 80 {
-		t.Errorf("%d versions audited of 80 grants", n)
-	}
-	if n := query[int](f, `SELECT count(*) FROM entitlement.idempotency_keys`); n != 80 {
-		t.Errorf("%d keys", n)
-	}
-}
-
-// A long transaction holds the audit table: cleanup gives up in bounded time, so
-// that grants do not queue up behind it.
-func TestPartitionsWaitBriefly(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	tx, err := f.pool.Begin(f.ctx)
+	pool := testkit.Pool(t)
+	config := pool.Config()
+	config.MaxConns = 1 // makes statistics exact: they are one backend's, flushed by it
+	one, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(f.ctx)
-	if _, err := tx.Exec(f.ctx, `SELECT count(*) FROM entitlement.entitlement_audit`); err != nil {
-		t.Fatal(err)
+	t.Cleanup(one.Close)
+	f := setupOn(t, one)
+	f.finished(1, 20_000, "FAILED", 100*day)
+	f.finished(20_001, 40_000, "PUBLISHED", 2*day)
+	f.finished(40_001, 40_100, "PUBLISHED", 8*day)
+	f.reconciled("01900000-0000-7000-8001-000000000000")
+	f.exec(`VACUUM ANALYZE entitlement.outbox_events`)
+	read := func() int {
+		f.exec(`SELECT pg_stat_force_next_flush()`)
+		return query[int](f, `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relid = 'entitlement.outbox_events'::regclass`)
 	}
-	began := time.Now()
-	if _, err := f.store.EnsureAudit(f.ctx, keep); err == nil {
-		t.Error("it did not wait")
+	before := read()
+	counts, err := f.store.Cleanup(f.ctx, keep)
+	if err != nil || counts.Deleted != 100 {
+		t.Errorf("%+v, %v; want 100 deleted", counts, err)
 	}
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("it waited %s", took)
-	}
-	f.grant("goes on")
-}
-
-// No partition at all but DEFAULT: grants go on for ever.
-func TestGrantsWithoutPartitions(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	if got := f.partitions(); !slices.Equal(got, []string{"entitlement_audit_default"}) {
-		t.Fatalf("%v", got)
-	}
-	f.grant("k")
-	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit_default`); n != 1 {
-		t.Errorf("%d rows", n)
+	if n := read() - before; n > 500 {
+		t.Errorf("it read %d rows to delete 100", n)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Retention says how long the domain keeps what it no longer needs. FAILED
-// notifications and dead letters stay until a person decides.
+// Retention says how long the domain keeps what it no longer needs. Dead letters of
+// messages that could not be read stay until a person decides.
 type Retention struct {
 	Processed time.Duration // event ids; longer than anything can come back
 	Sent      time.Duration // notifications, after they were sent
+	Failed    time.Duration // FAILED notifications and their dead letters; 0 for good
 }
 
 // Cleanup deletes one batch of each kind that is due and returns how many rows
@@ -22,16 +23,31 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more boo
 	if err != nil {
 		return 0, false, err
 	}
-	// Ids of events and notifications are UUIDv7, so primary keys find the oldest rows.
-	processed, sent := now.Add(-r.Processed), now.Add(-r.Sent)
-	return postgres.Sweep(ctx, s.pool,
-		postgres.Delete{SQL: `DELETE FROM notification.processed_events WHERE event_id IN (
+	// Ids of events are UUIDv7, so the primary key finds the oldest rows. Notifications
+	// are found by indexes that hold nothing which stays.
+	processed := now.Add(-r.Processed)
+	deletes := []postgres.Delete{
+		{SQL: `DELETE FROM notification.processed_events WHERE event_id IN (
 			SELECT event_id FROM notification.processed_events
 			WHERE event_id < $2 AND processed_at <= $3
 			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(processed), processed}},
-		postgres.Delete{SQL: `DELETE FROM notification.notifications WHERE notification_id IN (
-			SELECT notification_id FROM notification.notifications
-			WHERE notification_id < $2 AND status = 'SENT' AND sent_at <= $3
-			ORDER BY notification_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(sent), sent}},
-	)
+		{SQL: `
+			WITH old AS MATERIALIZED (
+				SELECT notification_id FROM notification.notifications
+				WHERE sent_at <= $2 ORDER BY sent_at LIMIT $1 FOR UPDATE SKIP LOCKED
+			)
+			DELETE FROM notification.notifications n USING old WHERE n.notification_id = old.notification_id`, Args: []any{now.Add(-r.Sent)}},
+	}
+	if r.Failed > 0 {
+		deletes = append(deletes, postgres.Delete{SQL: `
+			WITH old AS MATERIALIZED (
+				SELECT notification_id FROM notification.notifications
+				WHERE finished_at IS NOT NULL AND sent_at IS NULL AND finished_at <= $2
+				ORDER BY finished_at LIMIT $1 FOR UPDATE SKIP LOCKED
+			), letters AS (
+				DELETE FROM notification.notification_dlq d USING old WHERE d.notification_id = old.notification_id
+			)
+			DELETE FROM notification.notifications n USING old WHERE n.notification_id = old.notification_id`, Args: []any{now.Add(-r.Failed)}})
+	}
+	return postgres.Sweep(ctx, s.pool, deletes...)
 }

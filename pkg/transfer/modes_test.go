@@ -48,7 +48,7 @@ func TestEveryExecMode(t *testing.T) {
 			if n, err := a.Settle(t.Context(), []event.Record{record}); err != nil || n != 1 {
 				t.Errorf("%d, %v", n, err)
 			}
-			if _, _, err := a.Cleanup(t.Context(), transfer.Retention{Published: time.Hour, Processed: time.Hour}); err != nil {
+			if _, _, err := a.Cleanup(t.Context(), transfer.Retention{Processed: time.Hour}); err != nil {
 				t.Error(err)
 			}
 			a.mustBeRight()

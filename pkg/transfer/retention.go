@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
 // Retention says how long the domain keeps what it no longer needs. Transfers, their
 // ledger, and the answers to keys that were used for them are kept for good.
 type Retention struct {
-	Published time.Duration // outbox rows, after they were published; FAILED ones stay
+	Outbox    outbox.Retention
 	Processed time.Duration // event ids; longer than anything can come back
 }
 
@@ -26,21 +27,23 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more boo
 	if err != nil {
 		return 0, false, err
 	}
-	published, processed := now.Add(-r.Published), now.Add(-r.Processed)
-	return postgres.Sweep(ctx, s.pool,
+	processed := now.Add(-r.Processed)
+	return postgres.Sweep(ctx, s.pool, append(r.Outbox.Deletes(OutboxTable, ReconciledTable, now),
 		postgres.Delete{SQL: `DELETE FROM integration.idempotency_key WHERE idempotency_key_id IN (
 			SELECT idempotency_key_id FROM integration.idempotency_key
 			WHERE status IS NULL AND expires_at <= $2 ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{now.Add(-unusedKept)}},
 		postgres.Delete{SQL: `DELETE FROM integration.idempotency_key WHERE idempotency_key_id IN (
 			SELECT idempotency_key_id FROM integration.idempotency_key
 			WHERE scope = $2 AND expires_at <= now() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{OpenScope}},
-		postgres.Delete{SQL: `DELETE FROM integration.outbox_events WHERE event_id IN (
-			SELECT event_id FROM integration.outbox_events
-			WHERE event_id < $2 AND status = 'PUBLISHED' AND published_at <= $3
-			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(published), published}},
 		postgres.Delete{SQL: `DELETE FROM integration.processed_events WHERE event_id IN (
 			SELECT event_id FROM integration.processed_events
 			WHERE event_id < $2 AND processed_at <= $3
 			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(processed), processed}},
-	)
+	)...)
+}
+
+// Unreconciled returns how many outbox rows are kept only because no reconciler has
+// passed them, up to 1,000.
+func (s *Store) Unreconciled(ctx context.Context, r Retention) (int, error) {
+	return r.Outbox.Waiting(ctx, s.pool, OutboxTable, ReconciledTable)
 }

@@ -1,0 +1,44 @@
+package functions_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// Cleanup removes what was published behind the watermark of reconcile, of each outbox,
+// and says what it keeps for it.
+func TestOutboxesAreCleanedBehindReconcile(t *testing.T) {
+	t.Parallel()
+	s := setup(t, "WAKES=false", "RECONCILE_AFTER=1ms")
+	s.grant("k1", "u_1", "item1")
+	s.opened(s.ops, "u_1", "10")
+	for _, function := range []string{"relay", "settle", "relay", "notify"} {
+		s.tick(function)
+	}
+	outboxes := []string{"entitlement.outbox_events", "integration.outbox_events"}
+	rows := func() (n int) {
+		for _, table := range outboxes {
+			n += s.count(`SELECT count(*) FROM ` + table)
+		}
+		return n
+	}
+	for _, table := range outboxes {
+		_, err := s.pool.Exec(t.Context(), `UPDATE `+table+` SET finished_at = now() - interval '8 days'`)
+		must(t, err)
+	}
+	const kept = "published events are kept: reconcile has not passed them"
+	// A grant, an opening, and its settlement.
+	if s.tick("cleanup"); rows() != 3 {
+		t.Fatalf("%d outbox rows are left before reconcile, want 3", rows())
+	}
+	if n := strings.Count(s.log.String(), kept); n != 2 {
+		t.Errorf("the log says it %d times, want once for each outbox", n)
+	}
+	s.tick("reconcile")
+	if s.tick("cleanup"); rows() != 0 {
+		t.Errorf("%d outbox rows are left that were reconciled", rows())
+	}
+	if n := strings.Count(s.log.String(), kept); n != 2 {
+		t.Error("the log says that rows are kept, and there are none")
+	}
+}

@@ -1,0 +1,190 @@
+package entitlement
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+const (
+	// monthsAhead of audit partitions exist, so that a cleanup that did not run for
+	// a quarter stops nothing; after that rows go to the DEFAULT partition.
+	monthsAhead = 3
+	// lockTimeout bounds how long changing partitions waits for a lock, while grants
+	// wait behind it: twice at most, as dropping a partition locks the whole table too.
+	lockTimeout = "1s"
+	// excludeBefore a month begins it may still be kept out of the DEFAULT partition.
+	excludeBefore = 24 * time.Hour
+	// SQLSTATEs of a constraint that is not there, and of DEFAULT having got a row of
+	// the month in this moment.
+	undefinedObject = "42704"
+	checkViolation  = "23514"
+)
+
+// EnsureAudit makes this month's audit partition and those of the next three
+// months, and drops the ones that are older than r.AuditMonths.
+//
+// No grant waits for more than two lock timeouts, however many rows the DEFAULT
+// partition has and wherever this process stops: each change is one statement, which
+// ends by itself, and none of them reads rows under a lock. So rows are not moved: a
+// month that has some in DEFAULT has all of them there, and they age there.
+func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
+	var counts Counts
+	now, err := postgres.Now(ctx, s.pool)
+	if err != nil {
+		return counts, err
+	}
+	existing, err := s.audit(ctx)
+	if err != nil {
+		return counts, err
+	}
+	month := monthOf(now)
+	for ahead := range monthsAhead + 1 {
+		m := month.AddDate(0, ahead, 0)
+		if existing.partitions[partitionName(m)] {
+			continue
+		}
+		made, err := s.makePartition(ctx, m, now)
+		if err != nil {
+			return counts, err
+		}
+		if made {
+			delete(existing.excluded, partitionName(m))
+			counts.PartitionsMade++
+		} else {
+			counts.PartitionsSkipped++
+		}
+	}
+	// What a cleanup left that was killed on the way: no grant of that month could be
+	// written, once it begins.
+	for name := range existing.excluded {
+		if err := s.include(ctx, name); err != nil {
+			return counts, err
+		}
+	}
+	oldest := partitionName(month.AddDate(0, -r.AuditMonths, 0))
+	for name := range existing.partitions {
+		// Names sort by month.
+		if name >= oldest {
+			continue
+		}
+		if err := s.alone(ctx, `DROP TABLE IF EXISTS entitlement.`+name); err != nil {
+			return counts, err
+		}
+		counts.PartitionsDropped++
+	}
+	return counts, nil
+}
+
+const partitionPrefix = "entitlement_audit_y"
+
+func monthOf(t time.Time) time.Time {
+	return time.Date(t.UTC().Year(), t.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+func partitionName(month time.Time) string { return partitionPrefix + month.Format("2006m01") }
+
+// auditTables are the months that have a partition, and those that a constraint of
+// their partition's name keeps out of DEFAULT.
+type auditTables struct{ partitions, excluded map[string]bool }
+
+func (s *Store) audit(ctx context.Context) (auditTables, error) {
+	found := auditTables{map[string]bool{}, map[string]bool{}}
+	rows, err := s.pool.Query(ctx, `
+		SELECT c.relname, false FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = 'entitlement.entitlement_audit'::regclass
+		UNION ALL
+		SELECT conname, true FROM pg_constraint
+		WHERE conrelid = 'entitlement.entitlement_audit_default'::regclass AND contype = 'c'`)
+	if err != nil {
+		return found, postgres.Wrap("audit partitions", err)
+	}
+	var name string
+	var excluded bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &excluded}, func() error {
+		switch {
+		case !strings.HasPrefix(name, partitionPrefix):
+		case excluded:
+			found.excluded[name] = true
+		default:
+			found.partitions[name] = true
+		}
+		return nil
+	})
+	return found, postgres.Wrap("audit partitions", err)
+}
+
+// makePartition makes a month's partition, unless DEFAULT has rows of the month, or
+// may get some before it is done. Postgres has to know that there are none: where
+// DEFAULT has other rows, a constraint tells it, which is checked beside the grants.
+func (s *Store) makePartition(ctx context.Context, month, now time.Time) (made bool, err error) {
+	name, next := partitionName(month), month.AddDate(0, 1, 0)
+	var empty, none bool
+	if err := s.pool.QueryRow(ctx, `
+		SELECT NOT EXISTS (SELECT FROM entitlement.entitlement_audit_default),
+		       NOT EXISTS (SELECT FROM entitlement.entitlement_audit_default WHERE occurred_at >= $1 AND occurred_at < $2)`,
+		month, next).Scan(&empty, &none); err != nil {
+		return false, postgres.Wrap("audit partitions", err)
+	}
+	from, to := month.Format(time.RFC3339), next.Format(time.RFC3339)
+	if !empty {
+		if !none || now.Add(excludeBefore).After(month) {
+			return false, nil
+		}
+		defer func() {
+			if err != nil { // or the next cleanup does it
+				_ = s.include(context.WithoutCancel(ctx), name)
+			}
+		}()
+		if err := s.alone(ctx, fmt.Sprintf(`
+			IF to_regclass('entitlement.%[1]s') IS NULL AND NOT EXISTS (
+				SELECT FROM pg_constraint WHERE conrelid = 'entitlement.entitlement_audit_default'::regclass AND conname = '%[1]s') THEN
+				ALTER TABLE entitlement.entitlement_audit_default
+				ADD CONSTRAINT %[1]s CHECK (occurred_at < '%[2]s' OR occurred_at >= '%[3]s') NOT VALID;
+			END IF`, name, from, to)); err != nil {
+			return false, err
+		}
+		// It reads all of DEFAULT, under a lock that no grant waits for. The constraint
+		// may be gone: another cleanup was faster.
+		_, err := s.pool.Exec(ctx, `ALTER TABLE entitlement.entitlement_audit_default VALIDATE CONSTRAINT `+name)
+		if err != nil && postgres.Code(err) != undefinedObject {
+			return false, postgres.Wrap("audit partitions", err)
+		}
+	}
+	// Without that constraint, or rows, attaching would read DEFAULT while grants wait.
+	if err := s.alone(ctx, fmt.Sprintf(`
+		IF to_regclass('entitlement.%[1]s') IS NULL AND (
+			NOT EXISTS (SELECT FROM entitlement.entitlement_audit_default)
+			OR EXISTS (SELECT FROM pg_constraint WHERE conrelid = 'entitlement.entitlement_audit_default'::regclass AND conname = '%[1]s' AND convalidated)
+		) THEN
+			CREATE TABLE entitlement.%[1]s (LIKE entitlement.entitlement_audit INCLUDING ALL);
+			ALTER TABLE entitlement.entitlement_audit ATTACH PARTITION entitlement.%[1]s FOR VALUES FROM ('%[2]s') TO ('%[3]s');
+			ALTER TABLE entitlement.entitlement_audit_default DROP CONSTRAINT IF EXISTS %[1]s;
+		END IF`, name, from, to)); err != nil && postgres.Code(err) != checkViolation {
+		return false, err
+	}
+	err = s.pool.QueryRow(ctx, `SELECT to_regclass('entitlement.' || $1) IS NOT NULL`, name).Scan(&made)
+	return made, postgres.Wrap("audit partitions", err)
+}
+
+// include lets DEFAULT have rows of a month again.
+func (s *Store) include(ctx context.Context, name string) error {
+	return s.alone(ctx, `ALTER TABLE entitlement.entitlement_audit_default DROP CONSTRAINT IF EXISTS `+name)
+}
+
+// alone runs statements of PL/pgSQL as one transaction that waits for locks only
+// briefly, and that no other cleanup runs beside. It is one statement to Postgres: a
+// process that freezes, or is gone, leaves no lock behind.
+func (s *Store) alone(ctx context.Context, statements string) error {
+	_, err := s.pool.Exec(ctx, `DO $$ BEGIN
+		PERFORM set_config('lock_timeout', '`+lockTimeout+`', true);
+		PERFORM pg_advisory_xact_lock(hashtextextended('entitlement.entitlement_audit', 0));
+		`+statements+`;
+	END $$`)
+	return postgres.Wrap("audit partitions", err)
+}

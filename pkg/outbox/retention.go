@@ -1,0 +1,61 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// Retention says how long finished rows of an outbox are kept.
+type Retention struct {
+	// Published rows are kept for so long, and until reconcilers have passed them: one
+	// that was removed before could be lost by the broker unnoticed.
+	Published time.Duration
+	// Unreconciled is how long PUBLISHED rows are kept that no reconciler has passed. It
+	// must be less than what consumers remember: an event that they have forgotten would
+	// be published again, and take effect twice.
+	Unreconciled time.Duration
+	// Failed rows are kept for so long, 0 for good.
+	Failed time.Duration
+}
+
+// passed is how far reconcilers of an outbox are, all of them; NULL before the first.
+const passed = `(SELECT up_to FROM %[2]s ORDER BY up_to LIMIT 1)`
+
+// Deletes returns what a postgres.Sweep is to remove of table at the time now. marks is
+// the reconcilers' table. Each statement reads no more rows than it may delete.
+func (r Retention) Deletes(table, marks string, now time.Time) []postgres.Delete {
+	deletes := []postgres.Delete{{SQL: fmt.Sprintf(`
+		WITH old AS MATERIALIZED (
+			SELECT event_id, published_at FROM %[1]s
+			WHERE published_at <= $2 ORDER BY published_at LIMIT $1 FOR UPDATE SKIP LOCKED
+		)
+		DELETE FROM %[1]s o USING old
+		WHERE o.event_id = old.event_id AND (old.event_id <= `+passed+` OR old.published_at <= $3)`, table, marks),
+		Args: []any{now.Add(-r.Published), now.Add(-max(r.Unreconciled, r.Published))}}}
+	if r.Failed > 0 {
+		deletes = append(deletes, postgres.Delete{SQL: fmt.Sprintf(`
+			WITH old AS MATERIALIZED (
+				SELECT event_id FROM %[1]s
+				WHERE finished_at IS NOT NULL AND published_at IS NULL AND finished_at <= $2
+				ORDER BY finished_at LIMIT $1 FOR UPDATE SKIP LOCKED
+			)
+			DELETE FROM %[1]s o USING old WHERE o.event_id = old.event_id`, table),
+			Args: []any{now.Add(-r.Failed)}})
+	}
+	return deletes
+}
+
+// Waiting returns how many PUBLISHED rows are older than r.Published and kept only
+// because no reconciler has passed them, up to postgres.SweepBatch.
+func (r Retention) Waiting(ctx context.Context, pool *pgxpool.Pool, table, marks string) (n int, err error) {
+	err = pool.QueryRow(ctx, fmt.Sprintf(`
+		SELECT count(*) FROM (
+			SELECT event_id FROM %[1]s WHERE published_at <= now() - $2::interval ORDER BY published_at LIMIT $1
+		) old WHERE (event_id <= `+passed+`) IS NOT TRUE`, table, marks), postgres.SweepBatch, r.Published).Scan(&n)
+	return n, postgres.Wrap("unreconciled events", err)
+}
