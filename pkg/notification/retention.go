@@ -24,30 +24,28 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more boo
 		return 0, false, err
 	}
 	// Ids of events are UUIDv7, so the primary key finds the oldest rows. Notifications
-	// are found by indexes that hold nothing which stays.
+	// are found by indexes that hold nothing which stays, and then by ctid, which a row
+	// that is locked keeps.
 	processed := now.Add(-r.Processed)
 	deletes := []postgres.Delete{
 		{SQL: `DELETE FROM notification.processed_events WHERE event_id IN (
 			SELECT event_id FROM notification.processed_events
 			WHERE event_id < $2 AND processed_at <= $3
 			ORDER BY event_id LIMIT $1 FOR UPDATE SKIP LOCKED)`, Args: []any{id.Before(processed), processed}},
-		{SQL: `
-			WITH old AS MATERIALIZED (
-				SELECT notification_id FROM notification.notifications
-				WHERE sent_at <= $2 ORDER BY sent_at LIMIT $1 FOR UPDATE SKIP LOCKED
-			)
-			DELETE FROM notification.notifications n USING old WHERE n.notification_id = old.notification_id`, Args: []any{now.Add(-r.Sent)}},
+		{SQL: `DELETE FROM notification.notifications WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM notification.notifications
+			WHERE sent_at <= $2 ORDER BY sent_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, Args: []any{now.Add(-r.Sent)}},
 	}
 	if r.Failed > 0 {
 		deletes = append(deletes, postgres.Delete{SQL: `
 			WITH old AS MATERIALIZED (
-				SELECT notification_id FROM notification.notifications
+				SELECT ctid AS place, notification_id FROM notification.notifications
 				WHERE finished_at IS NOT NULL AND sent_at IS NULL AND finished_at <= $2
 				ORDER BY finished_at LIMIT $1 FOR UPDATE SKIP LOCKED
 			), letters AS (
 				DELETE FROM notification.notification_dlq d USING old WHERE d.notification_id = old.notification_id
 			)
-			DELETE FROM notification.notifications n USING old WHERE n.notification_id = old.notification_id`, Args: []any{now.Add(-r.Failed)}})
+			DELETE FROM notification.notifications WHERE ctid = ANY (ARRAY(SELECT place FROM old))`, Args: []any{now.Add(-r.Failed)}})
 	}
 	return postgres.Sweep(ctx, s.pool, deletes...)
 }

@@ -27,24 +27,22 @@ type Retention struct {
 const passed = `(SELECT up_to FROM %[2]s ORDER BY up_to LIMIT 1)`
 
 // Deletes returns what a postgres.Sweep is to remove of table at the time now. marks is
-// the reconcilers' table. Each statement reads no more rows than it may delete.
+// the reconcilers' table. Each statement reads no more rows than it may delete: by its
+// index first, and then by ctid, which a row that is locked keeps.
 func (r Retention) Deletes(table, marks string, now time.Time) []postgres.Delete {
 	deletes := []postgres.Delete{{SQL: fmt.Sprintf(`
-		WITH old AS MATERIALIZED (
-			SELECT event_id, published_at FROM %[1]s
-			WHERE published_at <= $2 ORDER BY published_at LIMIT $1 FOR UPDATE SKIP LOCKED
-		)
-		DELETE FROM %[1]s o USING old
-		WHERE o.event_id = old.event_id AND (old.event_id <= `+passed+` OR old.published_at <= $3)`, table, marks),
+		DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM (
+				SELECT ctid, event_id, published_at FROM %[1]s
+				WHERE published_at <= $2 ORDER BY published_at LIMIT $1 FOR UPDATE SKIP LOCKED
+			) old WHERE event_id <= `+passed+` OR published_at <= $3))`, table, marks),
 		Args: []any{now.Add(-r.Published), now.Add(-max(r.Unreconciled, r.Published))}}}
 	if r.Failed > 0 {
 		deletes = append(deletes, postgres.Delete{SQL: fmt.Sprintf(`
-			WITH old AS MATERIALIZED (
-				SELECT event_id FROM %[1]s
+			DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM %[1]s
 				WHERE finished_at IS NOT NULL AND published_at IS NULL AND finished_at <= $2
-				ORDER BY finished_at LIMIT $1 FOR UPDATE SKIP LOCKED
-			)
-			DELETE FROM %[1]s o USING old WHERE o.event_id = old.event_id`, table),
+				ORDER BY finished_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, table),
 			Args: []any{now.Add(-r.Failed)}})
 	}
 	return deletes
