@@ -68,10 +68,12 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	config.MaxConnLifetime = maxConnLifetime
 	config.MaxConnLifetimeJitter = maxConnLifetimeJitter
 	config.HealthCheckPeriod = healthCheckPeriod
-	// Poolers refuse unknown start-up parameters, so the limit is set by a
-	// statement, and only where the server keeps a session for us.
+	// Poolers refuse unknown start-up parameters, so these are set only where the
+	// server keeps a session for us.
 	if mode == pgx.QueryExecModeCacheStatement {
 		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
+		// A process that freezes in a transaction keeps old rows from being vacuumed.
+		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
 		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	}
 	if !strings.Contains(url, "target_session_attrs=") {

@@ -255,11 +255,14 @@ func TestOpenTellsNoSecret(t *testing.T) {
 	}
 }
 
-// No statement of a process may run for ever.
-func TestStatementTimeoutIsSet(t *testing.T) {
+// No statement of a process may run for ever, and no transaction wait for its process.
+func TestTimeoutsAreSet(t *testing.T) {
 	t.Parallel()
-	var limit string
-	if err := open(t, testkit.Database(t), "cache_statement").QueryRow(t.Context(), `SHOW statement_timeout`).Scan(&limit); err != nil || limit != "10s" {
-		t.Errorf("%s, %v", limit, err)
+	pool := open(t, testkit.Database(t), "cache_statement")
+	for _, name := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
+		var limit string
+		if err := pool.QueryRow(t.Context(), `SHOW `+name).Scan(&limit); err != nil || limit != "10s" {
+			t.Errorf("%s is %s, %v; want 10s", name, limit, err)
+		}
 	}
 }
