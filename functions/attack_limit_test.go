@@ -16,7 +16,7 @@ import (
 func startLimited(t testing.TB, i *codeIssuer, environment ...string) *system {
 	t.Helper()
 	return start(t, testkit.Listen(t), append([]string{
-		"WAKES=false", "OIDC_ISSUER=" + i.url, "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=5", "LIMIT_PLAYER_RATE=1", "LIMIT_PLAYER_BURST=5",
+		"WAKES=false", "LIMIT_PATIENCE=1s", "OIDC_ISSUER=" + i.url, "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=5", "LIMIT_PLAYER_RATE=1", "LIMIT_PLAYER_BURST=5",
 	}, environment...)...)
 }
 
@@ -34,18 +34,41 @@ func flood(t testing.TB, ask func() answer) answer {
 
 // wantFlooded takes what same lets through, and then fails when ask gets more of 20
 // requests through than come back by themselves, one a second.
-func wantFlooded(t testing.TB, same func() answer, ask func(n int) answer) {
+func wantFlooded(t testing.TB, s *system, same func() answer, ask func(n int) answer) {
 	t.Helper()
-	flood(t, same)
 	const asked = 20
-	began, passed := time.Now(), 0
-	for n := range asked {
-		if ask(n).status != http.StatusTooManyRequests {
-			passed++
+	var passed, most int
+	s.shared(func() {
+		flood(t, same)
+		began := time.Now()
+		passed = 0
+		for n := range asked {
+			if ask(n).status != http.StatusTooManyRequests {
+				passed++
+			}
 		}
-	}
-	if most := int(time.Since(began)/time.Second) + 1; passed > most {
+		most = int(time.Since(began)/time.Second) + 1
+	})
+	if passed > most {
 		t.Errorf("%d of %d were let through, and %d may be", passed, asked, most)
+	}
+}
+
+// alone is how often limits became each process's own, or shared again: on a busy
+// machine Redis takes longer to answer than limits wait for it. Each time is another
+// bucket.
+func (s *system) alone() int {
+	log := s.log.String()
+	return strings.Count(log, "limits are each process's own") + strings.Count(log, "limits are shared again")
+}
+
+// shared does what counts, and anew when limits were not shared all the time.
+func (s *system) shared(do func()) {
+	for range 5 {
+		before := s.alone()
+		if do(); s.alone() == before {
+			return
+		}
 	}
 }
 
@@ -79,7 +102,7 @@ func TestAttackLimitByAddress(t *testing.T) {
 
 	wantRateLimited(t, flood(t, nobody), "anonymous")
 	t.Run("an address that one writes oneself", func(t *testing.T) {
-		wantFlooded(t, nobody, func(n int) answer {
+		wantFlooded(t, s, nobody, func(n int) answer {
 			other := fmt.Sprintf("198.51.100.%d", n)
 			return anonymous("X-Forwarded-For: "+other, "X-Forwarded-For: "+other+", 127.0.0.1", "Forwarded: for="+other, "X-Real-IP: "+other,
 				"True-Client-IP: "+other, "CF-Connecting-IP: "+other, "X-Client-IP: "+other, "X-Cluster-Client-IP: "+other, "Via: 1.1 "+other)
@@ -87,21 +110,21 @@ func TestAttackLimitByAddress(t *testing.T) {
 	})
 	t.Run("every page of it", func(t *testing.T) {
 		pages := []string{"/", "/home.js", "/home.css", "/docs", "/openapi.json", "/login", "/login?return_to=//x", "/login/callback", "/v1/me"}
-		wantFlooded(t, nobody, func(n int) answer { return s.visitor().do(http.MethodGet, pages[n%len(pages)], "") })
+		wantFlooded(t, s, nobody, func(n int) answer { return s.visitor().do(http.MethodGet, pages[n%len(pages)], "") })
 		writes := []string{"/logout", "/login/link", grantsPath, eventsPath, "/v1/me", "/v1/me/identities", "/v1/me/notifications/x/read"}
-		wantFlooded(t, nobody, func(n int) answer { return s.visitor().do(http.MethodPost, writes[n%len(writes)], "", csrf) })
+		wantFlooded(t, s, nobody, func(n int) answer { return s.visitor().do(http.MethodPost, writes[n%len(writes)], "", csrf) })
 	})
 	t.Run("tokens that are not good", func(t *testing.T) {
-		wantFlooded(t, nobody, func(n int) answer { return s.call(http.MethodGet, "/v1/me", fmt.Sprint("bad", n), "") })
+		wantFlooded(t, s, nobody, func(n int) answer { return s.call(http.MethodGet, "/v1/me", fmt.Sprint("bad", n), "") })
 	})
 	t.Run("sessions that are not", func(t *testing.T) {
-		wantFlooded(t, nobody, func(n int) answer {
+		wantFlooded(t, s, nobody, func(n int) answer {
 			return s.call(http.MethodGet, "/v1/me", "", "", fmt.Sprint("Cookie: miniserver_session=", strings.Repeat(string(rune('a'+n)), 43)))
 		})
 	})
 	t.Run("logout tokens that are not good", func(t *testing.T) {
-		wantFlooded(t, nobody, func(int) answer { return s.backChannel("x") })
-		wantFlooded(t, nobody, func(int) answer { return s.call(http.MethodPost, backChannelPath, "", "{}") })
+		wantFlooded(t, s, nobody, func(int) answer { return s.backChannel("x") })
+		wantFlooded(t, s, nobody, func(int) answer { return s.call(http.MethodPost, backChannelPath, "", "{}") })
 	})
 	t.Run("good ones of the same address go on", func(t *testing.T) {
 		s := s.in(t)

@@ -29,7 +29,7 @@ func TestAttackLimitBehindProxy(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantFlooded(t, one, func(n int) answer { return from(forwarded(n)...) })
+			wantFlooded(t, s, one, func(n int) answer { return from(forwarded(n)...) })
 		})
 	}
 	for _, other := range []string{"203.0.113.2", "2001:db8::1", "198.51.100.1, 203.0.113.3"} {
@@ -37,6 +37,6 @@ func TestAttackLimitBehindProxy(t *testing.T) {
 	}
 	// The addresses of one IPv6 network are one caller.
 	network := func() answer { return from("X-Forwarded-For: 2001:db8:1::1") }
-	wantFlooded(t, network, func(n int) answer { return from(fmt.Sprintf("X-Forwarded-For: 2001:db8:1::%x", n+2)) })
+	wantFlooded(t, s, network, func(n int) answer { return from(fmt.Sprintf("X-Forwarded-For: 2001:db8:1::%x", n+2)) })
 	wantProblem(t, from("X-Forwarded-For: 2001:db8:2::1"), http.StatusUnauthorized, "token_missing")
 }

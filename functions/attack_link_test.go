@@ -91,7 +91,8 @@ func TestAttackLinkByToken(t *testing.T) {
 				wantProblem(t, a, http.StatusConflict, "too_many_identities")
 			}
 		}
-		wantProblem(t, s.linkToken(i.fresh(t, "many", nil), i.fresh(t, "many0", nil)), http.StatusTooManyRequests, "rate_limited")
+		more := func() answer { return s.linkToken(i.fresh(t, "many", nil), i.fresh(t, "many0", nil)) }
+		wantProblem(t, flood(t, more), http.StatusTooManyRequests, "rate_limited")
 	})
 	t.Run("after it both are one", func(t *testing.T) {
 		s := s.in(t)

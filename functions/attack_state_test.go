@@ -9,7 +9,7 @@ import (
 )
 
 // quiet keeps the anonymous limit out of tests that are about something else.
-var quiet = []string{"WAKES=false", "LIMIT_ANONYMOUS_BURST=100000", "LIMIT_ANONYMOUS_RATE=100000"}
+var quiet = []string{"WAKES=false", "LIMIT_PATIENCE=1s", "LIMIT_ANONYMOUS_BURST=100000", "LIMIT_ANONYMOUS_RATE=100000"}
 
 // startAt starts a system whose people sign in at i.
 func startAt(t testing.TB, i *codeIssuer, environment ...string) *system {

@@ -81,6 +81,7 @@ func build(e *fn.Env) (*gateway, error) {
 		}
 		g.sessions = session.NewStore(client, session.Limits{Idle: s.SessionIdle, Absolute: s.SessionLifetime})
 		g.limiter = limit.New(client, e.Logger())
+		g.limiter.SetPatience(s.LimitPatience)
 	}
 	g.bearer = auth.NewBearer(auth.NewIssuer(s.OIDCIssuer), s.OIDCAudience, s.OIDCClients)
 	g.signIn = auth.NewSignIn(g.bearer, s.OIDCClientID, s.OIDCClientSecret, s.PublicURL+callbackPath, s.OIDCScopes)

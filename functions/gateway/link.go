@@ -61,8 +61,12 @@ func (g *gateway) link(ctx context.Context, first, second auth.Identity) (linked
 		return linked, err
 	}
 	err = g.ask(ctx, f, http.MethodPost, accounts.LinkPath, first, accounts.Second{Statement: statement}, &linked)
+	if err != nil {
+		return linked, err
+	}
+	g.remember(second, linked.UserID)
 	linked.Roles = first.Roles
-	return linked, err
+	return linked, nil
 }
 
 // beginLink answers with where a browser goes to prove the second identity.

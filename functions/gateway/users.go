@@ -32,22 +32,25 @@ const (
 // userID returns the caller's user id. Who is met for the first time is
 // registered.
 func (g *gateway) userID(ctx context.Context, caller auth.Identity) (string, error) {
-	now := time.Now()
-	if id, ok := g.users.Get(callerKey(caller), now); ok {
+	if id, ok := g.users.Get(callerKey(caller), time.Now()); ok {
 		return id, nil
 	}
 	registered, err := g.register(ctx, caller)
-	if err != nil {
-		return "", err
-	}
-	g.users.Put(callerKey(caller), registered.UserID, now.Add(userMemory))
-	return registered.UserID, nil
+	return registered.UserID, err
 }
 
 // register makes the caller's account, or brings its roles up to date.
 func (g *gateway) register(ctx context.Context, caller auth.Identity) (registered account.Account, err error) {
 	err = g.ask(ctx, g.functionOf(accounts.Register), http.MethodPost, accounts.Register.Path, caller, nil, &registered)
+	if err == nil {
+		g.remember(caller, registered.UserID)
+	}
 	return registered, err
+}
+
+// remember keeps whose an identity is.
+func (g *gateway) remember(identity auth.Identity, userID string) {
+	g.users.Put(callerKey(identity), userID, time.Now().Add(userMemory))
 }
 
 // ask sends a request of the gateway's own to a function, on behalf of caller,

@@ -2,10 +2,6 @@ package limit
 
 import "time"
 
-// Tests of what is counted must not end up in this process because the machine is
-// busy for a moment.
-func (l *Limiter) SetPatience(d time.Duration) { l.patience = d }
-
 // SetLifetime is how long places are counted that nobody says are open.
 func (l *Limiter) SetLifetime(d time.Duration) { l.lifetime = d }
 

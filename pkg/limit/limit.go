@@ -41,7 +41,7 @@ func (p Policy) effective() Policy {
 func (p Policy) interval() float64 { return float64(p.Period) / float64(p.Rate) }
 
 const (
-	// patience is how long one request waits for Redis.
+	// patience is how long one request waits for Redis, unless SetPatience is called.
 	patience = 100 * time.Millisecond
 	// retryEvery is how often Redis is asked while it does not answer, by one
 	// request each time.
@@ -74,13 +74,17 @@ func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
 	return l
 }
 
+// SetPatience sets how long a request waits for Redis, which is 100 ms without it. It
+// is called before the first request.
+func (l *Limiter) SetPatience(d time.Duration) { l.patience = d }
+
 // Allow counts one request of key and says whether it is within p. Refused
 // requests cost nothing; retrying delays nobody.
 //
-// It takes 100 ms at most. When Redis does not answer in that time, it is left
-// alone for a second and the limit goes on in this process, with a full bucket
-// for every key; then one request asks again, and only that one waits. The end
-// of ctx does not end the counting: a request that was begun is a request.
+// It takes 100 ms at most (see SetPatience). When Redis does not answer in that
+// time, it is left alone for a second and the limit goes on in this process, with a
+// full bucket for every key; then one request asks again, and only that one waits.
+// The end of ctx does not end the counting: a request that was begun is a request.
 func (l *Limiter) Allow(ctx context.Context, p Policy, key string) Result {
 	p = p.effective()
 	key = keyOf(p.Name, key)
