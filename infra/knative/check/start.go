@@ -159,7 +159,7 @@ func madeUp(name string) string {
 		return private
 	case name == "IDENTITY_VERIFY_KEYS":
 		return public
-	case name == "REDIS_URL":
+	case name == "REDIS_URL", name == "SESSION_REDIS_URL":
 		return "rediss://user:secret@redis.example.com:6379/0"
 	case name == "NATS_URL":
 		return "tls://user:secret@nats.example.com:4222"
