@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -33,6 +34,7 @@ type Consumer interface {
 type Reconciler struct {
 	ReconcilerConfig
 	age   time.Duration // of this step; see walk
+	until uuid.UUID     // of this step: rows from here on are too young
 	ahead *walk         // nil at the watermark
 }
 
@@ -51,10 +53,13 @@ type ReconcilerConfig struct {
 	Log   *slog.Logger
 }
 
+// everything is the Where of a reconciler that looks at all rows.
+const everything = "true"
+
 // NewReconciler returns a reconciler.
 func NewReconciler(c ReconcilerConfig) *Reconciler {
 	if c.Where == "" {
-		c.Where = "true"
+		c.Where = everything
 	}
 	return &Reconciler{ReconcilerConfig: c}
 }
@@ -76,8 +81,15 @@ type walk struct {
 // processes may reconcile at once, and at worst publish an event more than once.
 func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 	rows, err := r.next(ctx)
-	if err != nil || len(rows) == 0 {
+	if err != nil {
 		r.ahead = nil
+		return lease.Report{}, err
+	}
+	if len(rows) == 0 {
+		atTheWatermark := r.ahead == nil
+		if r.ahead = nil; atTheWatermark {
+			err = r.passOthers(ctx)
+		}
 		return lease.Report{}, err
 	}
 	var published []uuid.UUID
@@ -167,7 +179,7 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	if err != nil {
 		return nil, postgres.Wrap("reconcile", err)
 	}
-	r.age = r.After
+	r.age, r.until = r.After, id.Before(now.Add(-r.After))
 	if republished != nil {
 		r.age = min(r.age, now.Sub(*republished))
 	}
@@ -177,7 +189,7 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	result, err := r.Pool.Query(ctx, fmt.Sprintf(`
 		SELECT event_id, status, event_type, aggregate_key, occurred_at, traceparent, payload
 		FROM %s WHERE event_id > $1 AND event_id < $2 AND %s ORDER BY event_id LIMIT $3`, r.Table, r.Where),
-		from, id.Before(now.Add(-r.After)), reconcileBatch)
+		from, r.until, reconcileBatch)
 	if err != nil {
 		return nil, postgres.Wrap("reconcile", err)
 	}
@@ -197,6 +209,30 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 		rows = append(rows, row)
 	}
 	return rows, postgres.Wrap("reconcile", result.Err())
+}
+
+// passOthers moves the watermark past rows that another reconciler of the same outbox
+// looks at, when nothing of this one's is left behind them: cleanup removes what all have
+// passed.
+func (r *Reconciler) passOthers(ctx context.Context) error {
+	if r.Where == everything {
+		return nil
+	}
+	var last *uuid.UUID
+	err := r.Pool.QueryRow(ctx, fmt.Sprintf(`
+		SELECT event_id FROM %[1]s
+		WHERE event_id > coalesce((SELECT up_to FROM %[2]s WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')
+		  AND event_id < least($2, (SELECT event_id FROM %[1]s
+			WHERE event_id > coalesce((SELECT up_to FROM %[2]s WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')
+			  AND %[3]s ORDER BY event_id LIMIT 1))
+		ORDER BY event_id DESC LIMIT 1`, r.Table, r.Marks, r.Where), r.Name, r.until).Scan(&last)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return postgres.Wrap("reconcile", err)
+	}
+	return r.advance(ctx, *last)
 }
 
 func (r *Reconciler) advance(ctx context.Context, to uuid.UUID) error {
