@@ -14,6 +14,7 @@ import (
 func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 	t.Parallel()
 	s := setup(t, "WAKES=false")
+	s.seen.standIns = true
 	for name, test := range map[string]struct {
 		status      int
 		media, body string

@@ -43,6 +43,7 @@ type system struct {
 	writer  string // access token of the purchase service
 	ops     string // access token of an operator
 	log     *safeBuffer
+	seen    *answers
 }
 
 // setup starts a system without a schedule: tests tick it, or let wakes do it.
@@ -58,7 +59,7 @@ func setup(t testing.TB, environment ...string) *system {
 // start starts a system on listener.
 func start(t testing.TB, listener net.Listener, environment ...string) *system {
 	t.Helper()
-	s := &system{t: t, nats: testkit.NATS(t), log: &safeBuffer{}, dir: t.TempDir()}
+	s := &system{t: t, nats: testkit.NATS(t), log: &safeBuffer{}, dir: t.TempDir(), seen: &answers{seen: map[string]bool{}}}
 	s.redis = testkit.StartRedis(t, s.dir)
 	database := testkit.Database(t)
 	s.pool = testkit.Connect(t, database)
@@ -87,7 +88,7 @@ func start(t testing.TB, listener net.Listener, environment ...string) *system {
 	s.runtime = fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
 	handler, err := functions.Together(s.runtime)
 	must(t, err)
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: documented(t, handler, s.seen)}}
 	server.Start()
 	t.Cleanup(func() {
 		server.Close()

@@ -16,12 +16,14 @@ var (
 	List = fn.Route{
 		ID: "list-entitlements", Method: http.MethodGet, Path: "/v1/users/{user_id}/entitlements",
 		Self: true, Anyone: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
+		Refuses:     []int{http.StatusNotFound},
 		Summary:     "List a user's entitlements",
 		Description: "By stock_keeping_unit. Players see their own, entitlement writers and operators anyone's; a user of whom nothing is known has an empty list.",
 	}
 	Get = fn.Route{
 		ID: "get-entitlement", Method: http.MethodGet, Path: "/v1/users/{user_id}/entitlements/{stock_keeping_unit}",
 		Self: true, Anyone: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
+		Refuses:     []int{http.StatusNotFound},
 		Summary:     "Read one entitlement",
 		Description: "The ETag is its version, for If-Match.",
 	}
@@ -46,7 +48,7 @@ func New(e *fn.Env) error {
 	}
 	f := &function{e, entitlement.NewStore(pool, e.Settings.IdempotencyRetention)}
 	fn.Handle(e, List, f.list)
-	fn.Handle(e, Get, f.get)
+	fn.Handle(e, Get, f.get, fn.Versioned)
 	fn.Handle(e, History, f.history)
 	return nil
 }
@@ -79,11 +81,11 @@ func (f *function) list(ctx context.Context, in *listRequest) (*struct{ Body ent
 // exported embedded structs only.
 type ItemPath struct {
 	fn.UserPath
-	StockKeepingUnit string `path:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"What." example:"item1"`
+	StockKeepingUnit string `path:"stock_keeping_unit" minLength:"1" maxLength:"128" format:"printable" doc:"What." example:"item1"`
 }
 
 type item struct {
-	ETag string `header:"ETag" doc:"The version, in quotes."`
+	ETag string `header:"ETag" hidden:"true"`
 	Body entitlement.Changed
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
@@ -20,12 +21,14 @@ var docsHTML string
 
 // registerDocs serves the description of the API, and a page made of it that
 // loads nothing from elsewhere.
-func registerDocs(mux *http.ServeMux, limited func(http.HandlerFunc) http.HandlerFunc) {
-	page, err := renderDocs(openapi)
+// session is the name of the session cookie.
+func registerDocs(mux *http.ServeMux, limited func(http.HandlerFunc) http.HandlerFunc, session string) {
+	document := bytes.ReplaceAll(openapi, []byte(fn.SessionCookie), []byte(session))
+	page, err := renderDocs(document)
 	mux.HandleFunc("GET /openapi.json", limited(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json;version=3.1")
 		w.Header().Set("Cache-Control", pageMaxAge)
-		_, _ = w.Write(openapi) // the reader may be gone
+		_, _ = w.Write(document) // the reader may be gone
 	}))
 	mux.HandleFunc("GET /docs", limited(func(w http.ResponseWriter, _ *http.Request) {
 		if err != nil {
@@ -45,7 +48,10 @@ type description struct {
 	Info struct{ Title, Description string }
 	// Paths by path and method.
 	Paths      map[string]map[string]operation
-	Components struct{ Schemas map[string]schema }
+	Components struct {
+		Schemas   map[string]schema
+		Responses map[string]response
+	}
 }
 
 type operation struct {
@@ -53,11 +59,14 @@ type operation struct {
 	Summary, Description string
 	Parameters           []parameter
 	RequestBody          *struct{ Content map[string]media }
-	Responses            map[string]struct {
-		Description string
-		Content     map[string]media
-	}
-	Method, Path string `json:"-"`
+	Responses            map[string]response
+	Method, Path         string `json:"-"`
+}
+
+type response struct {
+	Ref         string `json:"$ref"`
+	Description string
+	Content     map[string]media
 }
 
 type parameter struct {
@@ -122,8 +131,11 @@ func (s schema) Anchor() string {
 	if len(s.AnyOf) > 0 {
 		return s.AnyOf[0].Anchor()
 	}
-	return s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
+	return nameIn(s.Ref)
 }
+
+// nameIn is the name that a reference ends with.
+func nameIn(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
 func (s schema) Needs(name string) bool { return slices.Contains(s.Required, name) }
 
@@ -136,6 +148,11 @@ func renderDocs(document []byte) ([]byte, error) {
 	for path, methods := range d.Paths {
 		for method, o := range methods {
 			o.Method, o.Path = strings.ToUpper(method), path
+			for status, r := range o.Responses {
+				if r.Ref != "" {
+					o.Responses[status] = d.Components.Responses[nameIn(r.Ref)]
+				}
+			}
 			operations = append(operations, o)
 		}
 	}

@@ -19,7 +19,8 @@ var LinkIdentity = fn.Route{
 	Summary: "Link a second identity to the caller's account",
 	Description: "Both have to be proven within the last five minutes: the caller's by this request's token or session, the other's by access_token. " +
 		"An identity that has an account already stays there: accounts are never merged. In a browser, POST /login/link begins the same.",
-	Quota: fn.Quota{PerMinute: 10, Burst: 10},
+	Quota:   fn.Quota{PerMinute: 10, Burst: 10},
+	Refuses: []int{http.StatusConflict},
 }
 
 // beginLinkRoute is LinkIdentity for browsers, which hold no tokens.
@@ -27,7 +28,7 @@ var beginLinkRoute = fn.Route{ID: "begin-link", Method: http.MethodPost, Path: l
 
 type linkRequest struct {
 	Body struct {
-		AccessToken string `json:"access_token" minLength:"1" maxLength:"8192" doc:"An access token of the identity to link, from a sign-in of the last five minutes."`
+		AccessToken string `json:"access_token" minLength:"1" maxLength:"8192" doc:"An access token of the identity to link, from a sign-in of the last five minutes." example:"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"`
 	}
 }
 

@@ -31,7 +31,7 @@ func (g *gateway) registerPages() {
 	for _, name := range []string{"home.js", "home.css", "icon.svg"} {
 		g.env.Mux.HandleFunc("GET /"+name, g.limited(file(name)))
 	}
-	registerDocs(g.env.Mux, g.limited)
+	registerDocs(g.env.Mux, g.limited, g.cookies.prefix+sessionCookie)
 }
 
 // file serves one of the pages.

@@ -20,7 +20,8 @@ var Route = fn.Route{
 	Summary: "Grant an entitlement",
 	Description: "Gives a user something, whether it was never owned, revoked, or owned already; the version grows by one. " +
 		"The change, its audit record, its event and this answer are committed together.",
-	Roles: []string{auth.RoleEntitlementWriter},
+	Roles:   []string{auth.RoleEntitlementWriter},
+	Refuses: []int{http.StatusConflict, http.StatusPreconditionFailed},
 }
 
 // New registers the function.

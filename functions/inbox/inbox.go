@@ -20,6 +20,7 @@ var (
 	}
 	Read = fn.Route{
 		ID: "mark-notification-read", Method: http.MethodPost, Path: "/v1/me/notifications/{notification_id}/read", Self: true, Bodyless: true,
+		Refuses:     []int{http.StatusNotFound},
 		Summary:     "Mark a notification read",
 		Description: "Sets read_at the first time; may be sent any number of times.",
 	}

@@ -20,7 +20,8 @@ var Route = fn.Route{
 	Summary: "Revoke an entitlement",
 	Description: "Takes something away from a user; the version grows by one. What was never granted is created REVOKED at version 1. " +
 		"The change, its audit record, its event and this answer are committed together.",
-	Roles: []string{auth.RoleEntitlementWriter},
+	Roles:   []string{auth.RoleEntitlementWriter},
+	Refuses: []int{http.StatusConflict, http.StatusPreconditionFailed},
 }
 
 // New registers the function.

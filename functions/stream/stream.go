@@ -32,8 +32,18 @@ var Route = fn.Route{
 	Description: "Server-sent events: `event: notification`, with the notification as data, for each one that is SENT from now on. " +
 		"Connect again with Last-Event-ID, as EventSource does by itself, and nothing is missed; some come again, with the same notification_id. " +
 		"With ticket_id also `event: ticket`, with the ticket as data: at once, and whenever it changes until it ends.",
-	Quota: fn.Quota{PerMinute: 60, Burst: 60},
+	Quota:   fn.Quota{PerMinute: 60, Burst: 60},
+	Refuses: []int{http.StatusNotFound, http.StatusUnprocessableEntity},
 }
+
+// example is what a stream may send.
+const example = `retry: 1500
+
+id: n_01h455vb4pex5vsknk084sn02q
+event: notification
+data: {"notification_id":"n_01h455vb4pex5vsknk084sn02q","event_id":"019b9c68-4a40-7c61-8b0e-2f1d7f3c9a10","event_type":"EntitlementGranted","status":"SENT","attempt_count":1,"created_at":"2026-01-08T07:10:00.123Z","sent_at":"2026-01-08T07:10:00.126Z","read_at":null,"payload":{"event_type":"EntitlementGranted","user_id":"u_123","stock_keeping_unit":"item1","version":1}}
+
+`
 
 const (
 	lookEvery    = 10 * time.Second // however quiet NATS is; keeps the connection alive, too
@@ -69,7 +79,7 @@ func New(e *fn.Env) error {
 		return err
 	}
 	f := &function{e, pool, notification.NewStore(pool), e.Live(), queue, &watch{store: queue, followed: map[*followedTicket]reading{}}}
-	fn.HandleStream(e, Route, f.open, f.follow)
+	fn.HandleStream(e, Route, example, f.open, f.follow)
 	return nil
 }
 

@@ -23,6 +23,7 @@ import (
 var (
 	Join = fn.Route{
 		ID: "join-queue", Method: http.MethodPost, Path: "/v1/matchmaking/queues/{mode}/tickets", Self: true,
+		Refuses: []int{http.StatusNotFound, http.StatusConflict},
 		Summary: "Join a queue",
 		Description: "Gives a ticket that waits until it is matched, cancelled or expires. By default the modes are `casual`, first come, first served, " +
 			"and `rank`, which pairs by attributes.skill (0 to 10000) within a window that widens, and never two whose attributes.region differ. " +
@@ -37,12 +38,14 @@ var (
 	}
 	Get = fn.Route{
 		ID: "get-ticket", Method: http.MethodGet, Path: "/v1/matchmaking/tickets/{ticket_id}", Self: true,
+		Refuses: []int{http.StatusNotFound},
 		Summary: "Read a ticket",
 		Description: "QUEUED with its position, an estimate, and why it is not matched yet; MATCHED with the match, the peers and the session; CANCELLED or EXPIRED. " +
 			"To follow it, open GET /v1/me/notifications/stream?ticket_id=…",
 	}
 	Cancel = fn.Route{
 		ID: "cancel-ticket", Method: http.MethodDelete, Path: "/v1/matchmaking/tickets/{ticket_id}", Self: true,
+		Refuses:     []int{http.StatusNotFound, http.StatusConflict},
 		Summary:     "Leave a queue",
 		Description: "May be sent any number of times; an expired ticket stays EXPIRED. A cancelled one can be read for a minute more. A MATCHED ticket stays so, and the answer is 409.",
 	}
@@ -61,7 +64,7 @@ func New(e *fn.Env) error {
 		return err
 	}
 	f := &function{e, store, metrics}
-	fn.Handle(e, Join, f.join, fn.Creates[matchmaking.Joined])
+	fn.Handle(e, Join, f.join, fn.Stores[matchmaking.Joined](http.StatusCreated))
 	session := fn.Nullable[matchmaking.Ticket]("session")
 	fn.Handle(e, List, f.list, session)
 	fn.Handle(e, Get, f.get, session)
@@ -71,14 +74,30 @@ func New(e *fn.Env) error {
 
 type joinRequest struct {
 	Mode   string `path:"mode" maxLength:"32" doc:"Which queue." example:"casual"`
-	Header string `header:"Idempotency-Key" doc:"May be left out; otherwise it must be the body's idempotency_key."`
+	Header string `header:"Idempotency-Key" minLength:"1" doc:"May be left out; otherwise it must be the body's idempotency_key."`
 	Body   struct {
-		PartySize      int                        `json:"party_size,omitempty" minimum:"1" maximum:"1" default:"1" doc:"Players come one by one."`
-		Attributes     map[string]json.RawMessage `json:"attributes,omitempty" nullable:"false" doc:"What players are told apart by: up to 16 numbers or strings, 1 KiB of JSON in all, such as region, skill, language and latency_bucket." example:"{\"region\":\"eu\",\"skill\":1500}"`
-		IdempotencyKey string                     `json:"idempotency_key,omitempty" doc:"Names this request. Up to 255 printable ASCII characters." example:"3b2f6a52"`
+		PartySize      int        `json:"party_size,omitempty" minimum:"1" maximum:"1" default:"1" doc:"Players come one by one."`
+		Attributes     attributes `json:"attributes,omitempty" doc:"What players are told apart by: up to 16 numbers or strings, 1 KiB of JSON in all, such as region, skill, language and latency_bucket." example:"{\"region\":\"eu\",\"skill\":1500}"`
+		IdempotencyKey string     `json:"idempotency_key,omitempty" doc:"Names this request. Up to 255 printable ASCII characters." example:"3b2f6a52"`
 	}
 
 	keys []string // values of the header
+}
+
+// attributes are read by the domain, which says better what is wrong with one than a
+// schema does; the document has its bounds.
+type attributes map[string]json.RawMessage
+
+// Schema says what the domain takes.
+func (attributes) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, Extensions: map[string]any{
+		"maxProperties": matchmaking.MaxAttributes,
+		"propertyNames": map[string]any{"pattern": matchmaking.AttributeName},
+		"additionalProperties": map[string]any{"anyOf": []any{
+			map[string]any{"type": "number", "minimum": -matchmaking.MaxNumber, "maximum": matchmaking.MaxNumber},
+			map[string]any{"type": "string", "maxLength": matchmaking.MaxAttributeBytes, "description": "Printable text; the length is in bytes."},
+		}},
+	}}
 }
 
 // Resolve keeps the values of the header, of which there may be several; huma calls it.

@@ -18,21 +18,25 @@ var (
 	}
 	Open = fn.Route{
 		ID: "open-account", Method: http.MethodPost, Path: "/v1/accounts",
+		Refuses:     []int{http.StatusConflict},
 		Summary:     "Open an account",
 		Description: "A first balance is itself a transfer from the system's account of that currency, the only one that may owe. The Idempotency-Key is the caller's choice, and remembered as other keys are.",
 		Roles:       []string{auth.RoleOperator},
 	}
 	Account = fn.Route{
 		ID: "get-money-account", Method: http.MethodGet, Path: "/v1/accounts/{account_id}", Self: true, Anyone: []string{auth.RoleOperator},
+		Refuses: []int{http.StatusNotFound},
 		Summary: "Read an account",
 	}
 	Transfers = fn.Route{
 		ID: "list-account-transfers", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/transfers", Self: true, Anyone: []string{auth.RoleOperator},
+		Refuses:     []int{http.StatusNotFound},
 		Summary:     "List an account's transfers",
 		Description: "From it and to it, newest first.",
 	}
 	Ledger = fn.Route{
 		ID: "list-account-ledger", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/ledger", Self: true, Anyone: []string{auth.RoleOperator},
+		Refuses:     []int{http.StatusNotFound},
 		Summary:     "List an account's ledger entries",
 		Description: "Newest first. Entries are written a moment after the transfer.",
 	}
@@ -60,9 +64,9 @@ func (f *function) accounts(ctx context.Context, in *struct{ fn.Page }) (*struct
 type openRequest struct {
 	fn.KeyHeader
 	Body struct {
-		Owner    string `json:"ownerUserId" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose it is." example:"u_123"`
+		Owner    string `json:"ownerUserId" minLength:"1" maxLength:"128" format:"printable" doc:"Whose it is." example:"u_123"`
 		Currency string `json:"currency" pattern:"^[A-Z]{3}$" doc:"ISO 4217 code." example:"EUR"`
-		Balance  amount `json:"initialBalance,omitempty" required:"false" doc:"0 or more, at most 4 decimals; 0 when it is left out."`
+		Balance  amount `json:"initialBalance,omitempty" required:"false" doc:"0 or more, up to 15 digits before the point and 4 behind it, written without an exponent; 0 when it is left out." example:"100.5"`
 	}
 }
 
@@ -119,7 +123,7 @@ type accountPage struct {
 }
 
 type transferList struct {
-	AccountID  int64               `json:"accountId"`
+	AccountID  int64               `json:"accountId" example:"1"`
 	Transfers  []transfer.Transfer `json:"transfers" nullable:"false"`
 	NextCursor string              `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
 }
@@ -135,7 +139,7 @@ func (f *function) transfers(ctx context.Context, in *accountPage) (*struct{ Bod
 }
 
 type entryList struct {
-	AccountID  int64            `json:"accountId"`
+	AccountID  int64            `json:"accountId" example:"1"`
 	Entries    []transfer.Entry `json:"entries" nullable:"false"`
 	NextCursor string           `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
 }

@@ -23,16 +23,19 @@ var (
 	}
 	Send = fn.Route{
 		ID: "transfer", Method: http.MethodPost, Path: "/v1/transfers", Self: true,
+		Refuses: []int{http.StatusNotFound, http.StatusConflict},
 		Summary: "Send money",
 		Description: "From an account of the caller's. The Idempotency-Key is one of POST /v1/idempotency-keys. 200 with SUCCEEDED or FAILED is the answer for good: " +
 			"the same request gets the same bytes again, and a new try needs a new key. 202 IN_PROGRESS: send the same request again shortly.",
 	}
 	Get = fn.Route{
 		ID: "get-transfer", Method: http.MethodGet, Path: "/v1/transfers/{transfer_id}", Self: true, Anyone: []string{auth.RoleOperator},
+		Refuses: []int{http.StatusNotFound},
 		Summary: "Read a transfer",
 	}
 	Reverse = fn.Route{
 		ID: "reverse-transfer", Method: http.MethodPost, Path: "/v1/transfers/{transfer_id}/reversals", Bodyless: true,
+		Refuses:     []int{http.StatusNotFound, http.StatusConflict},
 		Summary:     "Take a transfer back",
 		Description: "A new transfer in the other direction, which names the one that it reverses; once each. FAILED when the money is no longer there.",
 		Roles:       []string{auth.RoleOperator},
@@ -56,12 +59,13 @@ func New(e *fn.Env) error {
 		return err
 	}
 	f := &function{e, transfer.NewStore(pool), metrics}
-	fn.Handle(e, IssueKey, f.issueKey, fn.Creates[transfer.Key])
-	fn.Handle(e, Send, f.send, fn.Answers[answer])
+	fn.Handle(e, IssueKey, f.issueKey, fn.Creates)
+	running := fn.Answers[inProgress](http.StatusAccepted, "The first request with this key runs; send the same again shortly.")
+	fn.Handle(e, Send, f.send, fn.Stores[answer](http.StatusOK), running)
 	fn.Handle(e, Get, f.get)
-	fn.Handle(e, Reverse, f.reverse, fn.Answers[answer])
+	fn.Handle(e, Reverse, f.reverse, fn.Stores[answer](http.StatusOK), running)
 	fn.Handle(e, Accounts, f.accounts)
-	fn.Handle(e, Open, f.open, fn.Creates[transfer.Opened])
+	fn.Handle(e, Open, f.open, fn.Stores[transfer.Opened](http.StatusCreated))
 	fn.Handle(e, Account, f.account)
 	fn.Handle(e, Transfers, f.transfers)
 	fn.Handle(e, Ledger, f.ledger)
@@ -71,9 +75,13 @@ func New(e *fn.Env) error {
 
 // answer documents what a transfer is answered with.
 type answer struct {
-	TransferID string `json:"transferId,omitempty" example:"t_01h455vb4pex5vsknk084sn02q"`
-	Status     string `json:"status" enum:"SUCCEEDED,FAILED,IN_PROGRESS"`
+	TransferID string `json:"transferId,omitempty" doc:"There when it SUCCEEDED." example:"t_01h455vb4pex5vsknk084sn02q"`
+	Status     string `json:"status" enum:"SUCCEEDED,FAILED"`
 	ErrorCode  string `json:"errorCode,omitempty" enum:"INSUFFICIENT_BALANCE,BALANCE_LIMIT,ALREADY_REVERSED,TIMEOUT,ROLLED_BACK" doc:"Why it FAILED."`
+}
+
+type inProgress struct {
+	Status string `json:"status" enum:"IN_PROGRESS"`
 }
 
 type issued struct {
@@ -91,9 +99,9 @@ func (f *function) issueKey(ctx context.Context, _ *struct{}) (*issued, error) {
 type sendRequest struct {
 	fn.KeyHeader
 	Body struct {
-		From   int64  `json:"fromAccountId" minimum:"1" doc:"An account of the caller's."`
-		To     int64  `json:"toAccountId" minimum:"1"`
-		Amount amount `json:"amount" doc:"More than 0, at most 4 decimals, no exponent." example:"10000"`
+		From   int64  `json:"fromAccountId" minimum:"1" doc:"An account of the caller's." example:"1"`
+		To     int64  `json:"toAccountId" minimum:"1" example:"3"`
+		Amount amount `json:"amount" doc:"More than 0, up to 15 digits before the point and 4 behind it, written without an exponent; it is never rounded." example:"30.0001"`
 	}
 }
 

@@ -48,10 +48,10 @@ type Changed struct {
 // Change is the content of a grant or revoke, and the data of a purchase event.
 // All fields are strings of 1 to 128 printable characters that the caller chose.
 type Change struct {
-	UserID           string `json:"user_id" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose entitlement changes." example:"u_123"`
-	StockKeepingUnit string `json:"stock_keeping_unit" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"What is granted or revoked." example:"item1"`
-	Reason           string `json:"reason" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Why; the event's source." example:"purchase"`
-	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Because of what; the event's source_id." example:"p_456"`
+	UserID           string `json:"user_id" minLength:"1" maxLength:"128" format:"printable" doc:"Whose entitlement changes." example:"u_123"`
+	StockKeepingUnit string `json:"stock_keeping_unit" minLength:"1" maxLength:"128" format:"printable" doc:"What is granted or revoked." example:"item1"`
+	Reason           string `json:"reason" minLength:"1" maxLength:"128" format:"printable" doc:"Why; the event's source." example:"purchase"`
+	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" format:"printable" doc:"Because of what; the event's source_id." example:"p_456"`
 }
 
 // Write is everything around a Change.

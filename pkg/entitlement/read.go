@@ -63,13 +63,13 @@ func scanEntitlement(row pgx.CollectableRow) (Entitlement, error) {
 
 // Audited is one change in an entitlement's history.
 type Audited struct {
-	Version    int64     `json:"version" doc:"The entitlement's version after the change."`
+	Version    int64     `json:"version" doc:"The entitlement's version after the change." example:"12"`
 	Operation  string    `json:"operation" enum:"grant,revoke" doc:"What was asked for."`
 	Status     Status    `json:"status" enum:"ACTIVE,REVOKED" doc:"The status after the change."`
-	Reason     string    `json:"reason" doc:"Why, as the caller said."`
-	PurchaseID string    `json:"purchase_id" doc:"Which purchase, as the caller said."`
-	Caller     string    `json:"caller" doc:"Who asked."`
-	EventID    string    `json:"event_id" doc:"The event that told of it."`
+	Reason     string    `json:"reason" doc:"Why, as the caller said." example:"purchase"`
+	PurchaseID string    `json:"purchase_id" doc:"Which purchase, as the caller said." example:"p_456"`
+	Caller     string    `json:"caller" doc:"Who asked." example:"purchase-service"`
+	EventID    string    `json:"event_id" doc:"The event that told of it." format:"uuid"`
 	OccurredAt time.Time `json:"occurred_at" doc:"When it was committed."`
 }
 

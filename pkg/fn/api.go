@@ -23,7 +23,7 @@ func newAPI(mux *http.ServeMux) *api {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI:    "3.1.0",
 			Info:       &huma.Info{},
-			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+			Components: &huma.Components{Schemas: newSchemas()},
 		},
 		// "json" stands for every +json, such as problems.
 		Formats:                      map[string]huma.Format{"application/json": format, "json": format},
@@ -93,8 +93,6 @@ func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O
 		Tags: []string{e.Function.Name},
 		// huma refuses a body of exactly this many bytes.
 		MaxBodyBytes: MaxBodyBytes + 1,
-		Errors:       errorStatuses(route),
-		Security:     []map[string][]string{{"bearer": {}}},
 		Middlewares:  huma.Middlewares{e.admit(route)},
 	}
 	for _, m := range more {
@@ -108,6 +106,7 @@ func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O
 		}
 		return out, nil
 	})
+	definePrintable(e.api.OpenAPI())
 }
 
 // admit lets a request through whose caller may make it.
@@ -165,11 +164,3 @@ func HasMediaType(contentType, media string) bool {
 }
 
 func isJSON(contentType string) bool { return HasMediaType(contentType, "application/json") }
-
-func errorStatuses(r Route) []int {
-	statuses := []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusServiceUnavailable}
-	if r.hasBody() {
-		statuses = append(statuses, http.StatusConflict, http.StatusPreconditionFailed, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
-	}
-	return statuses
-}

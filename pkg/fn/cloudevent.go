@@ -26,10 +26,12 @@ import (
 var EventsRoute = Route{
 	ID: "receive-event", Method: http.MethodPost, Path: EventsPath,
 	Summary: "Receive a CloudEvent",
-	Description: "Takes CloudEvents 1.0 over HTTP in binary and structured mode. " +
-		"`purchase.completed` grants and `purchase.refunded` revokes; the data is the body of a grant. " +
+	Description: "Takes CloudEvents 1.0 over HTTP, in binary mode (attributes as ce- headers, the data as body, application/json) " +
+		"and in structured mode (all of it in the body, application/cloudevents+json). " +
+		"`purchase.completed` grants and `purchase.refunded` revokes; the data is the body of a grant. Extension attributes are allowed and not looked at. " +
 		"The event's source and id are its idempotency key, so it may be delivered any number of times, and a refund may overtake its purchase.",
-	Roles: []string{auth.RoleEntitlementWriter},
+	Roles:   []string{auth.RoleEntitlementWriter},
+	Refuses: []int{http.StatusConflict},
 }
 
 const (
@@ -130,7 +132,8 @@ func oneLine(err error) string {
 // is one of the function's Events. The data is checked like the body T of a
 // request.
 func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event, T) (*Stored, error)) {
-	schema := huma.SchemaFromType(e.api.OpenAPI().Components.Schemas, reflect.TypeFor[T]())
+	schema := e.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+	definePrintable(e.api.OpenAPI())
 	e.Mux.HandleFunc(EventsRoute.Pattern(), func(w http.ResponseWriter, r *http.Request) {
 		identity, err := e.Authorize(w, r, EventsRoute)
 		if err != nil {

@@ -74,6 +74,9 @@ type Route struct {
 	// their user id. Callers with one of the roles Anyone reach everybody's.
 	Self   bool
 	Anyone []string
+	// Refuses are the statuses of errors that are the route's own, such as 404, beside
+	// those that every route of its kind can be answered with; for OpenAPI.
+	Refuses []int
 	// Bodyless routes take no body, whatever their method.
 	Bodyless bool
 	// Stream routes answer for as long as the function's timeout, bit by bit.

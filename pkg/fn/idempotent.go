@@ -15,7 +15,7 @@ import (
 // KeyHeader is embedded in the input of a write whose key is the caller's, or was
 // issued to them, and whose answer is kept.
 type KeyHeader struct {
-	IdempotencyKey string `header:"Idempotency-Key" doc:"Names this request: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"4c5f6f0e-5c1a-4b0e-8f6e-2f1d7f3c9a10"`
+	IdempotencyKey string `header:"Idempotency-Key" required:"true" minLength:"1" pattern:"^[ -~]+$" doc:"Names this request: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"4c5f6f0e-5c1a-4b0e-8f6e-2f1d7f3c9a10"`
 
 	key string
 }
@@ -45,8 +45,8 @@ func values(c huma.Context, name string) (list []string) {
 
 // WriteHeaders is embedded in the input of an idempotent write.
 type WriteHeaders struct {
-	IdempotencyKey string `header:"Idempotency-Key" doc:"Names this request for 24 hours: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"p_456"`
-	IfMatchHeader  string `header:"If-Match" doc:"The version that must be current, as in ETag; otherwise the answer is 412." example:"\"12\""`
+	IdempotencyKey string `header:"Idempotency-Key" required:"true" minLength:"1" pattern:"^[ -~]+$" doc:"Names this request for 24 hours: the same key with the same request gets the same answer again. Bare or quoted, up to 255 printable ASCII characters." example:"p_456"`
+	IfMatchHeader  string `header:"If-Match" pattern:"^(\"[1-9][0-9]*\"|[1-9][0-9]*)$" doc:"The version that must be current, as in ETag; otherwise the answer is 412." example:"\"12\""`
 
 	key     string
 	ifMatch int64
@@ -89,9 +89,9 @@ func parseIfMatch(values []string) (int64, error) {
 // Stored is the output of an idempotent write: the stored answer, byte for byte.
 type Stored struct {
 	Status      int
-	ContentType string `header:"Content-Type"`
-	ETag        string `header:"ETag" doc:"The new version, in quotes."`
-	Replayed    string `header:"Idempotent-Replayed" doc:"\"true\" when an earlier request with this key was answered."`
+	ContentType string `header:"Content-Type" hidden:"true"`
+	ETag        string `header:"ETag" hidden:"true"`                // Versioned documents it
+	Replayed    string `header:"Idempotent-Replayed" hidden:"true"` // Stores documents it
 	Body        []byte
 }
 

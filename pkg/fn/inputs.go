@@ -1,16 +1,15 @@
 package fn
 
 import (
-	"net/http"
+	"encoding/json"
 	"reflect"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 )
 
 // UserPath is embedded in the input of a route under /v1/users/{user_id}.
 type UserPath struct {
-	UserID string `path:"user_id" minLength:"1" maxLength:"128" pattern:"^[^\\p{C}\\p{Zl}\\p{Zp}]+$" patternDescription:"printable characters" doc:"Whose." example:"u_123"`
+	UserID string `path:"user_id" minLength:"1" maxLength:"128" format:"printable" doc:"Whose." example:"u_123"`
 }
 
 // Page is embedded in the input of a list.
@@ -19,22 +18,54 @@ type Page struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"100" doc:"How many at most."`
 }
 
-// Answers documents that a route answers 200 with a T, for handlers that return
-// stored bytes, and that the Idempotency-Key is required.
-func Answers[T any](o *huma.Operation, registry huma.Registry) {
-	o.Metadata = map[string]any{needsKey: true}
-	answers[T](http.StatusOK, o, registry)
+// printable refuses what no name needs and what misleads those who read it: control
+// characters, line separators, invisible and reordering ones, private use. It is
+// written so that the regular expressions of all languages read it alike, and does
+// not depend on a version of Unicode.
+const (
+	printable = "^[^\\x00-\\x1f\\x7f-\\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ue000-\uf8ff\ufeff\ufff9-\ufffb\ufffe\uffff" +
+		"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000f0000-\U0010ffff]+$"
+	printableFormat = "printable"
+)
+
+// definePrintable gives what is tagged format:"printable" its pattern. Domains can tag
+// it so without knowing the pattern.
+func definePrintable(document *huma.OpenAPI) {
+	define := func(s *huma.Schema) {
+		if s.Format == printableFormat {
+			s.Format, s.Pattern, s.PatternDescription = "", printable, "printable characters"
+			s.PrecomputeMessages()
+		}
+	}
+	for _, item := range document.Paths {
+		for _, method := range methods {
+			if o := *operationOf(item, method); o != nil {
+				for _, parameter := range o.Parameters {
+					define(parameter.Schema)
+				}
+			}
+		}
+	}
+	for _, s := range document.Components.Schemas.Map() {
+		for _, property := range s.Properties {
+			define(property)
+		}
+	}
 }
 
-// needsKey marks, in the Metadata of an operation, that requests without an
-// Idempotency-Key are refused.
-const needsKey = "idempotency key"
+// newSchemas is a registry of schemas in which a json.Number is what it is.
+func newSchemas() huma.Registry {
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[decimal]())
+	return schemas
+}
 
-// Creates documents that a route answers 201 with a T, for handlers that return
-// stored bytes.
-func Creates[T any](o *huma.Operation, registry huma.Registry) {
-	o.DefaultStatus = http.StatusCreated
-	answers[T](http.StatusCreated, o, registry)
+// decimal documents a json.Number, which huma takes for a string.
+type decimal struct{}
+
+// Schema says that it is a number.
+func (decimal) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeNumber, Description: "Exact; read it as a decimal and not as a float."}
 }
 
 // Nullable documents that properties of T, which are objects, may be null; tags
@@ -51,16 +82,5 @@ func Nullable[T any](properties ...string) func(*huma.Operation, huma.Registry) 
 				}
 			}
 		}
-	}
-}
-
-func answers[T any](status int, o *huma.Operation, registry huma.Registry) {
-	o.Responses = map[string]*huma.Response{
-		strconv.Itoa(status): {
-			Description: "Done, now or by an earlier request with this key.",
-			Content: map[string]*huma.MediaType{
-				"application/json": {Schema: registry.Schema(reflect.TypeFor[T](), true, "")},
-			},
-		},
 	}
 }

@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
+	"math"
+	"net/http"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/miniserversystem/miniserver/pkg/idempotency"
-	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
+
+// SessionCookie stands in the document for the session cookie, whose name depends on
+// where the system is reached.
+const SessionCookie = "{session cookie}"
 
 // OpenAPI describes the public API of functions, as indented JSON. It builds
 // them, which connects to nothing.
@@ -28,52 +33,84 @@ func OpenAPI(functions []Function) ([]byte, error) {
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title: "MiniServerSystem", Version: "v1",
-			Description: "The backend that a game or an app with purchases needs. Errors are application/problem+json (RFC 9457) with a stable code.",
+			Description: "The backend that a game or an app with purchases needs. Errors are application/problem+json (RFC 9457) with a stable code; the examples of each status are its codes.",
 			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 		},
-		Paths: map[string]*huma.PathItem{},
+		Servers: []*huma.Server{{URL: "/"}},
+		Paths:   map[string]*huma.PathItem{},
 		Components: &huma.Components{
-			Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
-			SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token of the issuer."}},
+			Schemas: newSchemas(), Responses: errorAnswers(), Headers: always(true),
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				"bearer":  {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "An access token of the issuer. With it no cookie is looked at."},
+				"session": {Type: "apiKey", In: "cookie", Name: SessionCookie, Description: "How browsers call: GET /login?return_to=… signs in at the issuer and sets this cookie, which no script can read; POST /logout ends the session."},
+				"csrf":    {Type: "apiKey", In: "header", Name: "X-CSRF", Description: "Writes that a cookie authenticates carry X-CSRF: 1 and come from a page of this site."},
+			},
 		},
-		Security: []map[string][]string{{"bearer": {}}},
 	}
+	var events []any
 	for _, f := range functions {
 		env, err := rt.build(f)
 		if err != nil {
 			return nil, err
 		}
-		if err := merge(doc, env.api.OpenAPI()); err != nil {
+		part := env.api.OpenAPI()
+		for _, event := range f.Events {
+			events = append(events, event)
+		}
+		for _, route := range f.Routes {
+			if err := describe(*operationOf(part.Paths[route.Path], route.Method), route, f.Public, part.Components.Schemas); err != nil {
+				return nil, err
+			}
+		}
+		if err := merge(doc, part); err != nil {
 			return nil, fmt.Errorf("function %s: %w", f.Name, err)
 		}
-		if len(f.Events) > 0 && doc.Paths[EventsPath] == nil {
-			describeEvents(doc)
-		}
 	}
-	return json.MarshalIndent(doc, "", "  ")
+	if err := describeEvents(doc, events); err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
+	return escaped(text), err
+}
+
+// operationOf is where item has the operation of a method.
+func operationOf(item *huma.PathItem, method string) **huma.Operation {
+	switch method {
+	case http.MethodGet:
+		return &item.Get
+	case http.MethodPost:
+		return &item.Post
+	case http.MethodPut:
+		return &item.Put
+	case http.MethodPatch:
+		return &item.Patch
+	case http.MethodDelete:
+		return &item.Delete
+	}
+	panic("routes have no method " + method)
 }
 
 func merge(doc, part *huma.OpenAPI) error {
 	for path, item := range part.Paths {
-		requireKeys(item)
 		into := doc.Paths[path]
 		if into == nil {
 			doc.Paths[path] = item
 			continue
 		}
-		if into.Get != nil && item.Get != nil || into.Post != nil && item.Post != nil || into.Delete != nil && item.Delete != nil {
-			return fmt.Errorf("path %s is described twice", path)
-		}
-		for _, pair := range []struct{ to, from **huma.Operation }{{&into.Get, &item.Get}, {&into.Post, &item.Post}, {&into.Delete, &item.Delete}} {
-			if *pair.from != nil {
-				*pair.to = *pair.from
+		for _, method := range methods {
+			to, from := operationOf(into, method), operationOf(item, method)
+			if *to != nil && *from != nil {
+				return fmt.Errorf("%s %s is described twice", method, path)
+			}
+			if *from != nil {
+				*to = *from
 			}
 		}
 	}
 	// Only names that were used are in Map; the same name is the same type.
 	theirs, ours := part.Components.Schemas.Map(), doc.Components.Schemas.Map()
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
-		if ours[name] != nil && !reflect.DeepEqual(mustJSON(ours[name]), mustJSON(theirs[name])) {
+		if ours[name] != nil && mustJSON(ours[name]) != mustJSON(theirs[name]) {
 			return fmt.Errorf("schema %s is described twice, differently", name)
 		}
 		ours[name] = theirs[name]
@@ -89,42 +126,16 @@ func mustJSON(v any) string {
 	return string(text)
 }
 
-// requireKeys documents what Resolve enforces with a 400 of its own.
-func requireKeys(item *huma.PathItem) {
-	if item.Post == nil || item.Post.Metadata[needsKey] == nil {
-		return
-	}
-	for _, parameter := range item.Post.Parameters {
-		if parameter.Name == idempotency.Header {
-			parameter.Required = true
+// escaped is JSON in which what cannot be seen is written as an escape: patterns hold
+// such characters. Beyond 16 bits it would take two, which readers of YAML refuse.
+func escaped(text []byte) []byte {
+	var out strings.Builder
+	for _, r := range string(text) {
+		if r < utf8.RuneSelf || r > math.MaxUint16 {
+			out.WriteRune(r)
+		} else {
+			fmt.Fprintf(&out, `\u%04x`, r)
 		}
 	}
-}
-
-func describeEvents(doc *huma.OpenAPI) {
-	change := &huma.Schema{Ref: "#/components/schemas/Change"}
-	text := func(description string) *huma.Schema { return &huma.Schema{Type: "string", Description: description} }
-	problemContent := map[string]*huma.MediaType{problem.ContentType: {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}}
-	doc.Paths[EventsPath] = &huma.PathItem{Post: &huma.Operation{
-		OperationID: EventsRoute.ID, Summary: EventsRoute.Summary, Description: EventsRoute.Description,
-		Tags:     []string{"events"},
-		Security: []map[string][]string{{"bearer": {}}},
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
-			"application/json": {Schema: change},
-			structuredType: {Schema: &huma.Schema{
-				Type:     "object",
-				Required: []string{"specversion", "id", "source", "type", "data"},
-				Properties: map[string]*huma.Schema{
-					"specversion": text("1.0"), "id": text("Unique for its source."), "source": text("Who sends it: a URI reference."),
-					"type": text("purchase.completed or purchase.refunded."), "time": text("When it happened, RFC 3339."),
-					"datacontenttype": text("application/json."), "data": change,
-				},
-			}},
-		}},
-		Responses: map[string]*huma.Response{
-			"200": {Description: "Done, now or when the event came before.", Content: map[string]*huma.MediaType{
-				"application/json": {Schema: &huma.Schema{Ref: "#/components/schemas/Changed"}}}},
-			"default": {Description: "Error", Content: problemContent},
-		},
-	}}
+	return []byte(out.String())
 }

@@ -24,7 +24,8 @@ type Events struct {
 // HandleStream registers a handler for a route that answers with server-sent
 // events (text/event-stream). open may still refuse with an error; follow then
 // sends until it returns, which ends the stream. HEAD is answered without either.
-func HandleStream[I, S any](e *Env, route Route, open func(context.Context, *I) (S, error), follow func(context.Context, *Events, S)) {
+// example is what it may send, for OpenAPI.
+func HandleStream[I, S any](e *Env, route Route, example string, open func(context.Context, *I) (S, error), follow func(context.Context, *Events, S)) {
 	Handle(e, route, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		state, err := open(ctx, in)
 		if err != nil {
@@ -43,7 +44,8 @@ func HandleStream[I, S any](e *Env, route Route, open func(context.Context, *I) 
 		o.Middlewares = append(o.Middlewares, headOfStream)
 		o.Responses = map[string]*huma.Response{"200": {
 			Description: "A stream of server-sent events that ends after a few minutes; connect again with Last-Event-ID.",
-			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}},
+			Headers:     map[string]*huma.Param{"X-Accel-Buffering": {Description: "Asks proxies to pass events on at once.", Required: true, Schema: &huma.Schema{Type: "string", Const: "no"}}},
+			Content:     map[string]*huma.MediaType{"text/event-stream": {Example: example}},
 		}}
 	})
 }

@@ -20,13 +20,16 @@ const (
 	MaxAttributeBytes  = 128     // of a text
 	MaxAttributesBytes = 1 << 10 // of all, as JSON in its shortest form: what a ticket takes in Redis
 	MaxSkill           = 10_000
-	maxNumber          = 1e15 // what a float64 holds exactly, and every client reads
+	MaxNumber          = 1e15 // what a float64 holds exactly, and every client reads
 )
 
 // SkillAttribute is what ranked modes compare.
 const SkillAttribute = "skill"
 
-var attributeName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+// AttributeName is the pattern of an attribute's name.
+const AttributeName = `^[a-zA-Z0-9_.-]{1,64}$`
+
+var attributeName = regexp.MustCompile(AttributeName)
 
 // Attributes are what players are told apart by: numbers and texts.
 type Attributes struct {
@@ -77,7 +80,7 @@ func parseValue(name string, raw json.RawMessage) (any, error) {
 	}
 	switch v := value.(type) {
 	case float64:
-		if math.Abs(v) > maxNumber {
+		if math.Abs(v) > MaxNumber {
 			return nil, badAttributes("%s must be from -1e15 to 1e15.", name)
 		}
 		return v + 0, nil // no negative zero

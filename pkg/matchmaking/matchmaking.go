@@ -41,21 +41,21 @@ type Ticket struct {
 	Status     string         `json:"status" enum:"QUEUED,MATCHED,CANCELLED,EXPIRED"`
 	CreatedAt  time.Time      `json:"created_at"`
 	ExpiresAt  time.Time      `json:"expires_at" doc:"When it stops waiting."`
-	Attributes map[string]any `json:"attributes" doc:"As they were sent: numbers and strings."`
+	Attributes map[string]any `json:"attributes" doc:"As they were sent: numbers and strings." example:"{\"region\":\"eu\",\"skill\":1500}"`
 	*Waiting
 	*Made
 }
 
 // Waiting is what a ticket has while it is QUEUED.
 type Waiting struct {
-	Position        int    `json:"position" required:"false" doc:"Its place in the queue by waiting time; 1 is first."`
-	EstimatedWaitMS *int64 `json:"estimated_wait_ms" required:"false" doc:"How long those who were matched lately had waited, on average, in ms; null when nobody was in the last 10 minutes."`
-	Reason          Reason `json:"reason" required:"false" doc:"Why it is not matched yet."`
+	Position        int    `json:"position" required:"false" doc:"Its place in the queue by waiting time; 1 is first." example:"1"`
+	EstimatedWaitMS *int64 `json:"estimated_wait_ms" required:"false" doc:"How long those who were matched lately had waited, on average, in ms; null when nobody was in the last 10 minutes." example:"4200"`
+	Reason          Reason `json:"reason" required:"false" doc:"Why it is not matched yet." example:"{\"code\":\"alone\",\"detail\":\"Nobody else waits in this queue.\"}"`
 }
 
 // Made is what a ticket has once it is MATCHED.
 type Made struct {
-	MatchID      string    `json:"match_id" required:"false" example:"m_01h455vb4pex5vsknk084sn02q"`
+	MatchID      string    `json:"match_id" required:"false" doc:"Names the match."`
 	MatchedAt    time.Time `json:"matched_at" required:"false"`
 	PeerUserIDs  []string  `json:"peer_user_ids" required:"false" nullable:"false" doc:"Whom it is matched with."`
 	Session      *Session  `json:"session" required:"false" doc:"Where they meet; null while a game server is being found, and for good when session_error says why there is none."`

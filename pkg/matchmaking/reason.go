@@ -9,7 +9,7 @@ import (
 // Reason says why a ticket is not matched yet.
 type Reason struct {
 	Code   string `json:"code" enum:"alone,nobody_agrees,skill_window,next_pass,matcher_late,paused" doc:"For programs."`
-	Detail string `json:"detail" doc:"For people."`
+	Detail string `json:"detail" doc:"For people." example:"Nobody else waits in this queue."`
 }
 
 const (

@@ -31,11 +31,11 @@ type Notification struct {
 	EventID      string          `json:"event_id" format:"uuid" doc:"The event that it tells of."`
 	EventType    string          `json:"event_type" doc:"What happened." example:"EntitlementGranted"`
 	Status       string          `json:"status" enum:"PENDING,PROCESSING,SENT,FAILED" doc:"Where it is on its way."`
-	AttemptCount int             `json:"attempt_count" doc:"How often sending was begun."`
+	AttemptCount int             `json:"attempt_count" doc:"How often sending was begun." example:"1"`
 	CreatedAt    time.Time       `json:"created_at" doc:"When the event was accepted."`
 	SentAt       *time.Time      `json:"sent_at" doc:"When it was sent; null until then."`
 	ReadAt       *time.Time      `json:"read_at" doc:"When the recipient read it; null until then."`
-	Payload      json.RawMessage `json:"payload" doc:"The event's fields."`
+	Payload      json.RawMessage `json:"payload" doc:"The event's fields." example:"{\"event_type\":\"EntitlementGranted\",\"user_id\":\"u_123\",\"stock_keeping_unit\":\"item1\",\"version\":1}"`
 }
 
 // Consumer is the name under which this domain consumes events.

@@ -30,10 +30,10 @@ type Open struct {
 
 // Opened is the answer to an Open.
 type Opened struct {
-	AccountID int64  `json:"accountId"`
-	OwnerID   string `json:"ownerUserId"`
+	AccountID int64  `json:"accountId" example:"1"`
+	OwnerID   string `json:"ownerUserId" example:"u_123"`
 	Currency  string `json:"currency" example:"EUR"`
-	Balance   Number `json:"balance"`
+	Balance   Number `json:"balance" example:"100.5"`
 }
 
 // Number is a decimal, exact, as a JSON number.

@@ -146,9 +146,9 @@ func (s *Store) Transfers(ctx context.Context, accountID int64, cursor string, l
 
 // Entry is one side of a transfer in the ledger.
 type Entry struct {
-	TransferID string    `json:"transferId"`
+	TransferID string    `json:"transferId" example:"t_01h455vb4pex5vsknk084sn02q"`
 	Side       string    `json:"side" enum:"DEBIT,CREDIT" doc:"DEBIT takes from the account, CREDIT gives to it."`
-	Amount     Number    `json:"amount"`
+	Amount     Number    `json:"amount" example:"30.0001"`
 	CreatedAt  time.Time `json:"createdAt"`
 }
 

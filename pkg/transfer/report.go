@@ -12,23 +12,23 @@ import (
 
 // Report compares what accounts hold with what the ledger says, as of one moment.
 type Report struct {
-	Balanced   bool            `json:"balanced" doc:"No currency's total differs from 0, and no account of this page from its ledger."`
+	Balanced   bool            `json:"balanced" doc:"No currency's total differs from 0, and no account of this page from its ledger." example:"true"`
 	Currencies []CurrencyTotal `json:"currencies" nullable:"false"`
 	// WithoutEntries are transfers whose ledger entries are not written yet.
-	WithoutEntries int          `json:"transfersWithoutEntries" doc:"Their ledger entries are not written yet; more than a moment's worth means that ledger does not run."`
+	WithoutEntries int          `json:"transfersWithoutEntries" doc:"Their ledger entries are not written yet; more than a moment's worth means that ledger does not run." example:"0"`
 	OldestWithout  *time.Time   `json:"oldestWithoutEntries,omitempty"`
-	Checked        int          `json:"accountsChecked" doc:"On this page."`
-	Differences    []Difference `json:"differences" nullable:"false" doc:"Accounts of this page that do not hold what their ledger says."`
+	Checked        int          `json:"accountsChecked" doc:"On this page." example:"2"`
+	Differences    []Difference `json:"differences" nullable:"false" doc:"Accounts of this page that do not hold what their ledger says." example:"[]"`
 	NextCursor     string       `json:"next_cursor,omitempty" doc:"Pass it as cursor to check the next accounts; absent on the last page."`
 }
 
 // CurrencyTotal is all money of a currency.
 type CurrencyTotal struct {
 	Currency string `json:"currency" example:"EUR"`
-	Accounts int    `json:"accounts"`
-	Held     Number `json:"held" doc:"By owners."`
-	Issued   Number `json:"issued" doc:"What the system's account owes, as a negative number."`
-	Total    Number `json:"total" doc:"The sum of both: 0 unless money was made or lost."`
+	Accounts int    `json:"accounts" example:"2"`
+	Held     Number `json:"held" doc:"By owners." example:"100.5"`
+	Issued   Number `json:"issued" doc:"What the system's account owes, as a negative number." example:"-100.5"`
+	Total    Number `json:"total" doc:"The sum of both: 0 unless money was made or lost." example:"0"`
 }
 
 // Difference is an account that does not hold what its ledger says.

@@ -53,9 +53,9 @@ var (
 // Transfer is a movement of money.
 type Transfer struct {
 	ID            string    `json:"transferId" example:"t_01h455vb4pex5vsknk084sn02q"`
-	FromAccountID int64     `json:"fromAccountId"`
-	ToAccountID   int64     `json:"toAccountId"`
-	Amount        Number    `json:"amount" doc:"Exact, up to 4 decimals."`
+	FromAccountID int64     `json:"fromAccountId" example:"1"`
+	ToAccountID   int64     `json:"toAccountId" example:"3"`
+	Amount        Number    `json:"amount" doc:"Exact, up to 4 decimals." example:"30.0001"`
 	Currency      string    `json:"currency" example:"EUR"`
 	Kind          string    `json:"kind" enum:"TRANSFER,OPENING,REVERSAL"`
 	Reverses      string    `json:"reverses,omitempty" doc:"The transfer that a REVERSAL takes back."`
@@ -64,10 +64,10 @@ type Transfer struct {
 
 // MoneyAccount is where money is.
 type MoneyAccount struct {
-	ID        int64     `json:"accountId"`
-	OwnerID   string    `json:"ownerUserId"`
+	ID        int64     `json:"accountId" example:"1"`
+	OwnerID   string    `json:"ownerUserId" example:"u_123"`
 	Currency  string    `json:"currency" example:"EUR"`
-	Balance   Number    `json:"balance" doc:"Exact, up to 4 decimals."`
+	Balance   Number    `json:"balance" doc:"Exact, up to 4 decimals." example:"69.9999"`
 	CreatedAt time.Time `json:"createdAt"`
 }
 

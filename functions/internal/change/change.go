@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -59,7 +60,7 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 			Key:     idempotency.Key{Value: in.Key(), Hash: hash},
 			IfMatch: in.IfMatch(),
 		})
-	}, fn.Answers[entitlement.Changed])
+	}, fn.Stores[entitlement.Changed](http.StatusOK), fn.Versioned)
 
 	fn.HandleEvents(e, func(ctx context.Context, event cloudevents.Event, data entitlement.Change) (*fn.Stored, error) {
 		hash, err := fingerprint(operation, event.Type(), data)
