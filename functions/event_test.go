@@ -44,6 +44,8 @@ func TestBadStructuredEvent(t *testing.T) {
 		change("type with a space", 422, map[string]any{"type": "purchase.completed "}),
 		change("attribute in capitals", 422, map[string]any{"id": nil, "ID": "e1"}),
 		change("attribute in capitals too", 422, map[string]any{"Type": "purchase.refunded"}),
+		change("attribute without a name", 422, map[string]any{"": "x"}),
+		change("data in base64", 422, map[string]any{"data": nil, "data_base64": "e30="}),
 		change("extension in capitals", 422, map[string]any{"traceParent": "x"}),
 		change("extension an object", 422, map[string]any{"extension": map[string]any{"a": 1}}),
 		change("data missing", 422, map[string]any{"data": nil}),

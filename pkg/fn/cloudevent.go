@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,8 @@ const (
 	structuredType = "application/cloudevents+json"
 	// MaxAttribute is the longest CloudEvents attribute, in bytes.
 	MaxAttribute = 1024
+	// attributeNames is the pattern of their names (CloudEvents 1.0.2, 3.1).
+	attributeNames = "^[a-z0-9]+$"
 )
 
 // ReadEvent reads the CloudEvent that r is, in either mode, and gives r its body
@@ -107,6 +110,8 @@ func decodeAttributes(header http.Header) error {
 	return nil
 }
 
+var attributeName = regexp.MustCompile(attributeNames)
+
 func checkNames(body []byte) error {
 	var envelope any
 	if err := DecodeJSON(body, &envelope); err != nil {
@@ -117,8 +122,8 @@ func checkNames(body []byte) error {
 		return fault.New(fault.Invalid, "event_invalid", "A structured CloudEvent is a JSON object.")
 	}
 	for name := range attributes {
-		if name != strings.ToLower(name) {
-			return fault.New(fault.Invalid, "event_invalid", "CloudEvents attributes are lowercase; %q is not.", name)
+		if !attributeName.MatchString(name) {
+			return fault.New(fault.Invalid, "event_invalid", "CloudEvents attributes are lowercase letters and digits, and JSON data is in data; %q is neither.", name)
 		}
 	}
 	return nil
