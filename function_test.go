@@ -79,6 +79,7 @@ func TestOneClearLine(t *testing.T) {
 
 // process is infra/serve with FUNCTION=relay, ready.
 type process struct {
+	*devserver.Child
 	url     string
 	command *exec.Cmd
 	out     *bytes.Buffer
@@ -100,10 +101,10 @@ func startRelay(t *testing.T, environment ...string) *process {
 		"DATABASE_URL=" + testkit.Database(t), "NATS_URL=" + testkit.NATS(t).URL(),
 	}, environment...)
 	p.command.Stdout, p.command.Stderr = p.out, p.out
-	if err := p.command.Start(); err != nil {
+	if p.Child, err = devserver.StartChild(p.command); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.command.Process.Kill() })
+	t.Cleanup(func() { _ = p.Process.Kill() })
 	deadline := time.Now().Add(15 * time.Second)
 	for {
 		response, err := http.Get(p.url + "/health/readiness")
@@ -123,11 +124,11 @@ func startRelay(t *testing.T, environment ...string) *process {
 // terminate sends SIGTERM and waits for a clean end.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.command.Wait(); err != nil {
-		t.Fatalf("after SIGTERM: %v\n%s", err, p.out.String())
+	if <-p.Ended; p.Err() != nil {
+		t.Fatalf("after SIGTERM: %v\n%s", p.Err(), p.out.String())
 	}
 }
 

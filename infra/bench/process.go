@@ -14,7 +14,7 @@ import (
 )
 
 // exec starts a program with nothing but this environment and a free PORT.
-func (b *bench) exec(ctx context.Context, program, log string, environment ...string) (*exec.Cmd, int, error) {
+func (b *bench) exec(ctx context.Context, program, log string, environment ...string) (*devserver.Child, int, error) {
 	port, err := devserver.FreePort(0)
 	if err != nil {
 		return nil, 0, err
@@ -27,17 +27,17 @@ func (b *bench) exec(ctx context.Context, program, log string, environment ...st
 	command := exec.CommandContext(ctx, program)
 	command.Env = append(environment, "PORT="+strconv.Itoa(port))
 	command.Stdout, command.Stderr = file, file
-	// It has to outlive neither us nor a Ctrl-C that is meant for us.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	return command, port, command.Start()
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is meant for us
+	child, err := devserver.StartChild(command)
+	return child, port, err
 }
 
 // end lets a program end in order.
-func end(command *exec.Cmd) error {
-	_ = command.Process.Signal(syscall.SIGTERM) // fails only when it is gone already
-	kill := time.AfterFunc(15*time.Second, func() { _ = command.Process.Kill() })
+func end(program *devserver.Child) error {
+	_ = program.Process.Signal(syscall.SIGTERM) // fails only when it is gone already
+	kill := time.AfterFunc(15*time.Second, func() { _ = program.Process.Kill() })
 	defer kill.Stop()
-	_ = command.Wait() // a program without a handler ends by the signal
+	<-program.Ended // a program without a handler ends by the signal
 	return nil
 }
 

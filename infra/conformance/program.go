@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
 )
 
 // buildWithin bounds one go build, with nothing in its cache.
@@ -62,36 +64,31 @@ func Clean() {
 
 // Program is a process that was started.
 type Program struct {
-	command *exec.Cmd
-	log     string
-	ended   chan struct{} // closed when err is set
-	err     error
+	*devserver.Child
+	log string
 }
 
 // StartProgram starts a program with this environment and no other. It is killed
 // when t ends, and its log is shown when t has failed.
 func StartProgram(t testing.TB, path string, environment map[string]string, arguments ...string) *Program {
 	t.Helper()
-	p := &Program{command: exec.Command(path, arguments...), log: filepath.Join(t.TempDir(), "log"), ended: make(chan struct{})}
+	command, log := exec.Command(path, arguments...), filepath.Join(t.TempDir(), "log")
 	// A file: what is written to it is there at once.
-	out, err := os.Create(p.log)
+	out, err := os.Create(log)
 	must(t, err)
 	defer out.Close()
-	p.command.Stdout, p.command.Stderr = out, out
-	p.command.Env = []string{} // nil would be ours
+	command.Stdout, command.Stderr = out, out
+	command.Env = []string{} // nil would be ours
 	for name, value := range environment {
-		p.command.Env = append(p.command.Env, name+"="+value)
+		command.Env = append(command.Env, name+"="+value)
 	}
-	slices.Sort(p.command.Env)
-	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, p.command.Start())
-	go func() {
-		p.err = p.command.Wait()
-		close(p.ended)
-	}()
+	slices.Sort(command.Env)
+	child, err := devserver.StartChild(command)
+	must(t, err)
+	p := &Program{child, log}
 	t.Cleanup(func() {
-		_ = p.command.Process.Kill() // fails when it has ended
-		<-p.ended
+		_ = p.Process.Kill() // fails when it has ended
+		<-p.Ended
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", strings.Join(append([]string{filepath.Base(path), environment["FUNCTION"]}, arguments...), " "), p.logged())
 		}
@@ -110,13 +107,13 @@ func (p *Program) logged() string {
 }
 
 // Terminate sends SIGTERM.
-func (p *Program) Terminate() { _ = p.command.Process.Signal(syscall.SIGTERM) }
+func (p *Program) Terminate() { _ = p.Process.Signal(syscall.SIGTERM) }
 
 // Wait returns an error unless the program ends within a time, with status 0.
 func (p *Program) Wait(within time.Duration) error {
 	select {
-	case <-p.ended:
-		return p.err
+	case <-p.Ended:
+		return p.Err()
 	case <-time.After(within):
 		return fmt.Errorf("it has not ended within %s", within)
 	}

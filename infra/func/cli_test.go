@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
@@ -38,19 +39,18 @@ func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
 
 // running is a `func run` whose function is ready.
 type running struct {
-	t       testing.TB
-	dir     string
-	url     string
-	log     string
-	command *exec.Cmd
-	ended   chan error
+	*devserver.Child
+	t   testing.TB
+	dir string
+	url string
+	log string
 }
 
 // run starts `func run` in a tree of its own and returns when the CLI says that the
 // function runs.
 func run(t testing.TB, address string, environment ...string) *running {
 	t.Helper()
-	r := &running{t: t, dir: tree(t), url: "http://" + address, log: filepath.Join(t.TempDir(), "log"), ended: make(chan error, 1)}
+	r := &running{t: t, dir: tree(t), url: "http://" + address, log: filepath.Join(t.TempDir(), "log")}
 	arguments := []string{"run", "--address", address}
 	for _, pair := range environment {
 		arguments = append(arguments, "-e", pair)
@@ -58,23 +58,23 @@ func run(t testing.TB, address string, environment ...string) *running {
 	out, err := os.Create(r.log)
 	must(t, err)
 	defer out.Close()
-	r.command = cli(t, r.dir, arguments...)
-	r.command.Stdout, r.command.Stderr = out, out
+	command := cli(t, r.dir, arguments...)
+	command.Stdout, command.Stderr = out, out
 	// A group, so that nothing it started is left when the test fails.
-	r.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
-	must(t, r.command.Start())
-	go func() { r.ended <- r.command.Wait() }()
+	r.Child, err = devserver.StartChild(command)
+	must(t, err)
 	t.Cleanup(func() {
-		_ = syscall.Kill(-r.command.Process.Pid, syscall.SIGKILL) // fails when all have ended
+		_ = syscall.Kill(-r.Process.Pid, syscall.SIGKILL) // fails when all have ended
 		if t.Failed() {
 			t.Logf("log of func run at %s:\n%s", address, r.logged())
 		}
 	})
 	for deadline := time.Now().Add(buildWithin); !strings.Contains(r.logged(), "Running on host port"); time.Sleep(20 * time.Millisecond) {
 		select {
-		case err := <-r.ended:
-			t.Fatalf("func run ended: %v\n%s", err, r.logged())
+		case <-r.Ended:
+			t.Fatalf("func run ended: %v\n%s", r.Err(), r.logged())
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -94,10 +94,10 @@ func (r *running) logged() string {
 // terminate ends `func run` as a supervisor would; the function ends with it.
 func (r *running) terminate() {
 	r.t.Helper()
-	must(r.t, r.command.Process.Signal(syscall.SIGTERM))
+	must(r.t, r.Process.Signal(syscall.SIGTERM))
 	select {
-	case err := <-r.ended:
-		must(r.t, err)
+	case <-r.Ended:
+		must(r.t, r.Err())
 	case <-time.After(within):
 		r.t.Fatalf("func run has not ended after %s", within)
 	}

@@ -37,11 +37,11 @@ func runBounded(ctx context.Context, cmd *exec.Cmd, limit time.Duration, progres
 	defer ticks.Stop()
 	for {
 		select {
-		case <-running.exited:
-			if running.failure == nil {
+		case <-running.Ended:
+			if running.Err() == nil {
 				return nil
 			}
-			return fmt.Errorf("%s: %w\n%s", shortCommand(cmd), running.failure, lastLines(printed.String()))
+			return fmt.Errorf("%s: %w\n%s", shortCommand(cmd), running.Err(), lastLines(printed.String()))
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("%s: %w", shortCommand(cmd), context.Cause(ctx)), running.end())
 		case <-ticks.C:

@@ -3,9 +3,10 @@ package keycloak
 import (
 	"fmt"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/devserver"
 )
 
 const (
@@ -18,36 +19,13 @@ const (
 
 // process is a running program with a process group of its own, so that Ctrl-C in a
 // terminal does not reach it.
-type process struct {
-	pid     int
-	exited  chan struct{}
-	failure error // how it ended, once exited is closed
-}
+type process struct{ *devserver.Child }
 
-// launch starts cmd. The kernel kills it when this process dies, however it dies: a
-// test that is killed leaves no Keycloak behind.
+// launch starts cmd, which does not outlive this process.
 func launch(cmd *exec.Cmd) (*process, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &process{exited: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// Pdeathsig is about the thread that started the program, so it has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		if err == nil {
-			p.pid = cmd.Process.Pid
-		}
-		started <- err
-		if err == nil {
-			p.failure = cmd.Wait()
-			close(p.exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
-	return p, nil
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	child, err := devserver.StartChild(cmd)
+	return &process{child}, err
 }
 
 // end asks the whole group to end, kills it when it does not, and returns when the
@@ -61,14 +39,14 @@ func (p *process) end() error {
 	if p.gone(killWait) {
 		return nil
 	}
-	return fmt.Errorf("process %d does not end, not even by SIGKILL", p.pid)
+	return fmt.Errorf("process %d does not end, not even by SIGKILL", p.Process.Pid)
 }
 
 func (p *process) signal(signal syscall.Signal) {
 	select {
-	case <-p.exited: // its number may be another's by now
+	case <-p.Ended: // its number may be another's by now
 	default:
-		_ = syscall.Kill(-p.pid, signal) // fails only if it is gone
+		_ = syscall.Kill(-p.Process.Pid, signal) // fails only if it is gone
 	}
 }
 
@@ -77,7 +55,7 @@ func (p *process) gone(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-p.exited:
+	case <-p.Ended:
 		return true
 	case <-timer.C:
 		return false

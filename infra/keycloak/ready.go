@@ -37,7 +37,7 @@ func (s *Server) waitReady(ctx context.Context, running *process, out io.Writer)
 			fmt.Fprintf(out, "keycloak: starting since %.0f s\n", time.Since(began).Seconds())
 		}
 		select {
-		case <-running.exited:
+		case <-running.Ended:
 			return errEnded
 		case <-ctx.Done():
 			return context.Cause(ctx)

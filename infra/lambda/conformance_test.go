@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -37,10 +38,12 @@ func TestConformance(t *testing.T) {
 		},
 		Refuse: func(t testing.TB, environment map[string]string) (int, string) {
 			p := startProcess(t, environment)
-			if err := p.wantEnd(20 * time.Second); err == nil {
+			var exit *exec.ExitError
+			if err := p.wantEnd(20 * time.Second); !errors.As(err, &exit) {
+				must(t, err)
 				return 0, p.logged()
 			}
-			return p.command.ProcessState.ExitCode(), p.logged()
+			return exit.ExitCode(), p.logged()
 		},
 		Without: map[string]string{
 			"probes follow the stores": noListener, "drain on SIGTERM": noDrain, "SIGTERM ends streams": noDrain,

@@ -13,12 +13,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/testkit"
 	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
@@ -60,31 +60,29 @@ func program(t testing.TB) string {
 // process is the program, running under a Runtime API of its own.
 type process struct {
 	*runtimeServer
-	command *exec.Cmd
-	log     string // path of what it writes
-	ended   chan error
+	*devserver.Child
+	log string // path of what it writes
 }
 
 // startProcess starts the program with this environment only.
 func startProcess(t testing.TB, environment map[string]string) *process {
 	t.Helper()
 	binary := program(t)
-	p := &process{runtimeServer: startRuntime(t), log: filepath.Join(t.TempDir(), "log"), ended: make(chan error, 1)}
+	p := &process{runtimeServer: startRuntime(t), log: filepath.Join(t.TempDir(), "log")}
 	// A file: what is written to it is there at once, as in Lambda's log.
 	out, err := os.Create(p.log)
 	must(t, err)
 	defer out.Close()
-	p.command = exec.Command(binary)
-	p.command.Stdout, p.command.Stderr = out, out
-	p.command.Env = []string{"AWS_LAMBDA_RUNTIME_API=" + p.address}
+	command := exec.Command(binary)
+	command.Stdout, command.Stderr = out, out
+	command.Env = []string{"AWS_LAMBDA_RUNTIME_API=" + p.address}
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
-		p.command.Env = append(p.command.Env, name+"="+environment[name])
+		command.Env = append(command.Env, name+"="+environment[name])
 	}
-	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	must(t, p.command.Start())
-	go func() { p.ended <- p.command.Wait() }()
+	p.Child, err = devserver.StartChild(command)
+	must(t, err)
 	t.Cleanup(func() {
-		_ = p.command.Process.Kill() // fails when it has ended
+		_ = p.Process.Kill() // fails when it has ended
 		if t.Failed() {
 			t.Logf("log of the process:\n%s", p.logged())
 		}
@@ -102,8 +100,8 @@ func (p *process) logged() string {
 func (p *process) wantEnd(within time.Duration) error {
 	p.t.Helper()
 	select {
-	case err := <-p.ended:
-		return err
+	case <-p.Ended:
+		return p.Err()
 	case <-time.After(within):
 		p.t.Fatalf("the process has not ended within %s", within)
 		return nil

@@ -83,7 +83,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Fatal("it did not ask Lambda for SIGTERM")
 	}
 	began := time.Now()
-	must(t, p.command.Process.Signal(syscall.SIGTERM))
+	must(t, p.Process.Signal(syscall.SIGTERM))
 	if err := p.wantEnd(5 * time.Second); err != nil {
 		t.Errorf("it ended with %v", err)
 	}

@@ -51,11 +51,26 @@ func (p *process) gone() bool {
 	if p.handle.Signal(syscall.Signal(0)) != nil {
 		return true
 	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.handle.Pid), "stat"))
-	if err != nil {
-		return true
+	state, _ := p.stat()
+	return state == "" || state == "Z" || state == "X"
+}
+
+// stat returns the kernel's letter for the process's state and its parent's pid, or
+// "" when there is no such process.
+func (p *process) stat() (state string, parent int) {
+	stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.handle.Pid), "stat"))
+	// "pid (name) state parent ...", where name may contain anything.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return "", 0
 	}
-	// "pid (name) state ...", where name may contain anything.
-	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
-	return strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X")
+	parent, _ = strconv.Atoi(fields[1])
+	return fields[0], parent
+}
+
+// parent adopts the process's parent, if it is the program named name and has all of
+// args among its arguments.
+func (p *process) parent(name string, args ...string) *process {
+	_, parent := p.stat()
+	return adopt(parent, name, args...)
 }

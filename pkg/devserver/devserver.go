@@ -22,10 +22,9 @@
 // always ask for a random password. They run in process groups of their own,
 // so Ctrl-C in a terminal reaches the program that started them and not them;
 // that program calls Stop, which returns when the process is gone. If the
-// program is killed first, the servers stay, and the next start on the same
-// Dir adopts what answers and ends what does not. Several processes may start
-// the same Dir at once (test binaries of many packages do): they share one
-// server, and the last of them to call Stop ends it.
+// program is killed first, the kernel ends its servers with it. Several processes may
+// start PostgreSQL on the same Dir at once (test binaries of many packages do): they
+// share one server, which ends with the last of them, be it stopped or killed.
 //
 // These servers are for development and tests. Production brings its own.
 package devserver
@@ -51,8 +50,7 @@ var ErrInUse = errors.New("directory is in use by a running server")
 // Remove deletes dir with everything servers or [Ensure] kept in it, including
 // what had to be placed outside of it. It deletes nothing and returns
 // [ErrInUse] while a process that started a server on dir is alive and has not
-// stopped it. Servers left running by a killed process must be adopted (by
-// starting them) and stopped first. A dir that does not exist is no error.
+// stopped it. A dir that does not exist is no error.
 func Remove(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -50,35 +50,67 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 
 // tryLock takes the exclusive lock on the file at path or returns ErrInUse.
 func tryLock(path string, flags int) (*os.File, error) {
-	return flock(path, flags, syscall.LOCK_EX)
-}
-
-// share joins the users of a server: a shared lock, held until the file is
-// closed. Call it and soleUser only while holding the server's start lock.
-func share(path string) (*os.File, error) {
-	return flock(path, os.O_CREATE, syscall.LOCK_SH)
-}
-
-func flock(path string, flags, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|flags, privateFileMode)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%w (%s)", ErrInUse, path)
 	}
 	return f, nil
 }
 
-// soleUser reports whether nobody but f's holder shares the lock of f.
-func soleUser(f *os.File) bool {
-	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	// Either way the shared lock is lost and taken again; nobody can come in
-	// between, for that takes the start lock.
-	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
-	return err == nil
+// userLock is a place among the users of a server: a lock that they share. It is a
+// bare descriptor, because the garbage collector closes files that nobody refers to,
+// and the server would end.
+type userLock struct {
+	path string
+	fd   int
 }
+
+// share joins the users of a server until the lock is closed. It waits for a process
+// that holds the lock alone. Call it and sole only while holding the server's start
+// lock.
+func share(ctx context.Context, path string) (*userLock, error) {
+	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, privateFileMode)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	l := &userLock{path, fd}
+	if err := l.again(ctx); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// again takes the lock that sole may have lost.
+func (l *userLock) again(ctx context.Context) error {
+	for {
+		err := syscall.Flock(l.fd, syscall.LOCK_SH|syscall.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return fmt.Errorf("share %s: %w", l.path, err)
+		}
+		if err := sleep(ctx, lockPoll); err != nil {
+			return fmt.Errorf("wait for the process that holds %s: %w", l.path, err)
+		}
+	}
+}
+
+// sole reports whether nobody else shares the lock. Either way it is lost and taken
+// again. No user can come in between, for that takes the start lock; the watcher can
+// when there are no others, and then keeps it.
+func (l *userLock) sole() bool {
+	alone := syscall.Flock(l.fd, syscall.LOCK_EX|syscall.LOCK_NB)
+	again := syscall.Flock(l.fd, syscall.LOCK_SH|syscall.LOCK_NB)
+	return alone == nil || again != nil
+}
+
+func (l *userLock) close() error { return syscall.Close(l.fd) }
 
 // sleep waits for d or until ctx is done, and returns ctx's error then.
 func sleep(ctx context.Context, d time.Duration) error {

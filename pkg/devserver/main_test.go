@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,13 @@ func help(mode, dir string) error {
 		}
 	}
 	switch mode {
+	case "share": // until killed
+		p, err := StartPostgres(ctx, PostgresOptions{Dir: dir, Binaries: b})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d 0 %s\n", p.proc.handle.Pid, p.URL())
+		select {}
 	case "serve": // until killed
 		p, err := StartPostgres(ctx, PostgresOptions{Dir: dir, Binaries: b})
 		if err != nil {
@@ -228,32 +236,40 @@ func helper(t *testing.T, mode, dir string, b Binaries) *exec.Cmd {
 	return cmd
 }
 
-// leaveRunning starts both servers on dir in a process it then kills, and
-// returns their pids.
-func leaveRunning(t *testing.T, dir string) (postgresPID, redisPID int) {
+// serving starts servers on dir in another process, and returns it, their pids (0 for
+// a Redis that there is not) and where Postgres is.
+func serving(t *testing.T, mode, dir string) (by *exec.Cmd, postgresPID, redisPID int, url string) {
 	t.Helper()
-	cmd := helper(t, "serve", dir, binaries(t))
-	out, err := cmd.StdoutPipe()
+	by = helper(t, mode, dir, binaries(t))
+	out, err := by.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
+	if err := by.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { kill(by) })
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	if _, err := fmt.Sscan(line, &postgresPID, &redisPID); err != nil {
+	if _, err := fmt.Sscan(line, &postgresPID, &redisPID, &url); err != nil {
 		t.Fatalf("helper printed %q: %v", line, err)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
-	for _, pid := range []int{postgresPID, redisPID} {
-		if !alive(pid) {
-			t.Fatalf("process %d died with its starter", pid)
+	return by, postgresPID, redisPID, url
+}
+
+// kill ends another process at once, as the kernel or a time limit would.
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill() // fails only when it was killed before
+	_ = cmd.Wait()
+}
+
+// wantGone waits until processes have ended.
+func wantGone(t *testing.T, pids ...int) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); slices.ContainsFunc(pids, alive); time.Sleep(pollInterval) {
+		if time.Now().After(deadline) {
+			t.Fatalf("of the processes %d some live on: %d", pids, slices.DeleteFunc(pids, func(pid int) bool { return !alive(pid) }))
 		}
 	}
-	return postgresPID, redisPID
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil && !zombie(pid) }

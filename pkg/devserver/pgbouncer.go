@@ -48,8 +48,11 @@ type PgBouncer struct {
 	server *url.URL
 	port   int
 
+	users *userLock
+
 	stopping sync.Mutex
 	proc     *process // nil once stopped
+	watcher  *process
 }
 
 // StartPgBouncer returns a PgBouncer that takes connections. One that is started again
@@ -67,11 +70,15 @@ func StartPgBouncer(ctx context.Context, o PgBouncerOptions) (*PgBouncer, error)
 	if err != nil {
 		return nil, err
 	}
+	if b.users, err = share(ctx, b.file(startSuffix)); err != nil {
+		return nil, fmt.Errorf("start PgBouncer: %w", err)
+	}
 	b.port, err = onFreePort(0, b.file(".port"), func(port int) error {
 		b.port = port
 		return b.run(ctx, filepath.Join(tree, bouncerProgram), libraries)
 	})
 	if err != nil {
+		b.users.close()
 		return nil, fmt.Errorf("start PgBouncer in %s: %w", b.dir, err)
 	}
 	return b, nil
@@ -94,11 +101,11 @@ func (b *PgBouncer) Stop() error {
 	if b.proc == nil {
 		return nil
 	}
-	if err := b.proc.end(bouncerStop...); err != nil {
+	if err := errors.Join(b.proc.end(bouncerStop...), b.watcher.endGroup()); err != nil {
 		return fmt.Errorf("stop PgBouncer in %s: %w", b.dir, err)
 	}
 	b.proc = nil
-	return nil
+	return b.users.close()
 }
 
 func (b *PgBouncer) file(suffix string) string { return filepath.Join(b.dir, bouncerName+suffix) }
@@ -114,16 +121,16 @@ func (b *PgBouncer) run(ctx context.Context, program, libraries string) error {
 	defer out.Close()
 	cmd := exec.Command(program, b.file(".ini"))
 	cmd.Env, cmd.Stdout, cmd.Stderr = serverEnv(libraries), out, out
-	proc, err := launch(cmd)
+	proc, watcher, err := launchWatched(cmd, b.users, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}
 	err = proc.waitReady(ctx, bouncerReadyTimeout, accepts(b.port))
 	if err == nil {
-		b.proc = proc
+		b.proc, b.watcher = proc, watcher
 		return nil
 	}
-	err = errors.Join(err, proc.end(bouncerStop...))
+	err = errors.Join(err, proc.end(bouncerStop...), watcher.endGroup())
 	printed := log.tail()
 	if strings.Contains(printed, "Address already in use") {
 		return fmt.Errorf("%w (port %d)", errPortTaken, b.port)

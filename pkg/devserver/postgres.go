@@ -2,9 +2,9 @@ package devserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -52,10 +52,11 @@ type Postgres struct {
 	account  *account
 	password string
 	port     int
-	users    *os.File
+	users    *userLock
 
 	stopping sync.Mutex
 	proc     *process // nil once stopped
+	watcher  *process // ends it when nobody uses it; nil where somebody killed that
 }
 
 // StartPostgres returns a PostgreSQL server with an empty or earlier filled
@@ -102,6 +103,9 @@ func (p *Postgres) Stop() error {
 	if err != nil {
 		return fmt.Errorf("stop PostgreSQL in %s: %w", p.dir, err)
 	}
+	if p.watcher != nil && p.proc.gone() {
+		p.watcher.waitGone(killWait)
+	}
 	p.proc = nil
 	return nil
 }
@@ -118,11 +122,31 @@ func (p *Postgres) start(ctx context.Context, o PostgresOptions) (err error) {
 		return err
 	}
 	p.data = filepath.Join(home, dataName)
-	if p.users, err = share(filepath.Join(p.dir, postgresName+usersSuffix)); err != nil {
+	if p.users, err = p.share(ctx); err != nil {
 		return err
 	}
 	if err = p.adoptOrRun(ctx, o); err != nil {
-		p.users.Close()
+		p.users.close()
 	}
 	return err
+}
+
+// share joins the server's users. When nobody was left its watcher lets nobody in
+// until it is gone; one that hangs is ended here.
+func (p *Postgres) share(ctx context.Context) (*userLock, error) {
+	path := filepath.Join(p.dir, postgresName+usersSuffix)
+	soon, cancel := context.WithTimeoutCause(ctx, postgresAdoptTimeout, ErrInUse)
+	defer cancel()
+	users, err := share(soon, path)
+	if !errors.Is(err, ErrInUse) {
+		return users, err
+	}
+	if left := p.leftRunning(); left != nil {
+		if err := left.end(postgresStop[1:]...); err != nil {
+			return nil, err
+		}
+	}
+	soon, cancel = context.WithTimeoutCause(ctx, postgresAdoptTimeout, ErrInUse)
+	defer cancel()
+	return share(soon, path)
 }

@@ -22,10 +22,10 @@ func (p *Postgres) adoptOrRun(ctx context.Context, o PostgresOptions) error {
 		}
 		if err == nil && p.durable() == o.Durable {
 			logTo(o.Log, ctx, "using the PostgreSQL left running", "dir", p.dir, "pid", left.handle.Pid)
-			p.proc = left
+			p.proc, p.watcher = left, left.parent("sh", p.data)
 			return nil
 		}
-		if err == nil && !soleUser(p.users) {
+		if err == nil && !p.users.sole() {
 			return fmt.Errorf("%w: it was started with Durable=%t", ErrInUse, !o.Durable)
 		}
 		logTo(o.Log, ctx, "ending the PostgreSQL left running", "dir", p.dir, "pid", left.handle.Pid, "reason", err)
@@ -34,6 +34,10 @@ func (p *Postgres) adoptOrRun(ctx context.Context, o PostgresOptions) error {
 			steps = steps[1:]
 		}
 		if err := left.end(steps...); err != nil {
+			return err
+		}
+		// Asking who uses it may have cost our share; its watcher ends with it.
+		if err := p.users.again(ctx); err != nil {
 			return err
 		}
 	}
@@ -75,19 +79,19 @@ func (p *Postgres) run(ctx context.Context, o PostgresOptions) error {
 	}
 	defer out.Close()
 	cmd := exec.Command(filepath.Join(o.Binaries.PostgresDir, postgresName), p.arguments(o.Durable)...)
-	cmd.Env = serverEnv(o.Binaries.PostgresLibraries)
+	cmd.Env = append(serverEnv(o.Binaries.PostgresLibraries), "PG_GRANDPARENT_PID="+strconv.Itoa(os.Getpid())) // see disownPIDFile
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.account.credential()}
-	proc, err := launch(cmd)
+	proc, watcher, err := launchWatched(cmd, p.users, syscall.SIGINT)
 	if err != nil {
 		return err
 	}
 	err = proc.waitReady(ctx, postgresReadyTimeout, p.ping)
 	if err == nil {
-		p.proc = proc
+		p.proc, p.watcher = proc, watcher
 		return nil
 	}
-	err = errors.Join(err, proc.end(postgresStop[1:]...))
+	err = errors.Join(err, proc.end(postgresStop[1:]...), watcher.endGroup())
 	printed := log.tail()
 	if strings.Contains(printed, "Address already in use") {
 		return fmt.Errorf("%w (port %d)", errPortTaken, p.port)
@@ -134,7 +138,7 @@ func (p *Postgres) pidFile() []string {
 
 // disownPIDFile prepares the file of a server that is gone for the next one.
 // PostgreSQL does not start while the recorded pid exists, be it another
-// program's or a zombie's, unless it is that of its own parent. Saying so,
+// program's or a zombie's, unless it is that of its grandparent. Saying so,
 // instead of deleting the file, keeps its check for backends that still run.
 func (p *Postgres) disownPIDFile() error {
 	lines := p.pidFile()

@@ -32,7 +32,7 @@ func TestPostgresKeepsDataPasswordAndPort(t *testing.T) {
 			t.Errorf("%s = %q, want %q", setting, got, want)
 		}
 	}
-	if group, err := syscall.Getpgid(p.proc.handle.Pid); err != nil || group != p.proc.handle.Pid {
+	if group, err := syscall.Getpgid(p.proc.handle.Pid); err != nil || group == syscall.Getpgrp() {
 		t.Errorf("process group %d, %v: Ctrl-C would reach it", group, err)
 	}
 	if got := query(t, url, "SELECT upper('é')"); got != "É" {
@@ -94,45 +94,59 @@ func TestPostgresDurable(t *testing.T) {
 	stop(t, leftDurably)
 }
 
-func TestServersLeftRunningAreAdopted(t *testing.T) {
+// A process that is killed leaves no server behind, and no damage.
+func TestServersEndWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	dir := serverDir(t)
-	postgresPID, redisPID := leaveRunning(t, dir)
+	by, postgresPID, redisPID, _ := serving(t, "serve", dir)
+	kill(by)
+	wantGone(t, postgresPID, redisPID)
 	p, r := startPostgres(t, dir), startRedis(t, dir)
-	if p.proc.handle.Pid != postgresPID || r.proc.handle.Pid != redisPID {
-		t.Errorf("started new servers instead of using %d and %d", postgresPID, redisPID)
-	}
 	query(t, p.URL(), "SELECT 'x'")
 	stop(t, p)
 	stop(t, r)
-	if alive(postgresPID) || alive(redisPID) {
-		t.Error("adopted servers survived Stop")
+	printed, err := os.ReadFile(filepath.Join(dir, "postgres.log"))
+	if err != nil || strings.Contains(string(printed), "was not properly shut down") {
+		t.Errorf("PostgreSQL was cut off: %v\n%s", err, printed)
 	}
 }
 
-func TestServersThatHangAreReplaced(t *testing.T) {
+// Of the processes that share a server the one that started it may be killed; the
+// server ends with the last one.
+func TestSharedServerEndsWithItsLastProcess(t *testing.T) {
 	t.Parallel()
 	dir := serverDir(t)
-	postgresPID, redisPID := leaveRunning(t, dir)
-	syscall.Kill(postgresPID, syscall.SIGSTOP)
-	syscall.Kill(redisPID, syscall.SIGSTOP)
-	started := make(chan *Redis)
-	go func() {
-		r, err := StartRedis(testContext(t), RedisOptions{Dir: dir, Binaries: binaries(t)})
-		if err != nil {
-			t.Error(err)
-		}
-		started <- r
-	}()
-	p, r := startPostgres(t, dir), <-started
-	if alive(postgresPID) || alive(redisPID) {
-		t.Error("hanging servers were not ended")
+	first, pid, _, url := serving(t, "share", dir)
+	last, same, _, _ := serving(t, "share", dir)
+	if same != pid {
+		t.Fatalf("two servers, %d and %d, on one directory", pid, same)
+	}
+	kill(first)
+	for range 20 {
+		query(t, url, "SELECT 'x'")
+	}
+	kill(last)
+	wantGone(t, append(processesOf(dir), pid)...)
+}
+
+// A server that hangs holds nobody up who comes after its last process.
+func TestServerThatHangsIsReplaced(t *testing.T) {
+	t.Parallel()
+	dir := serverDir(t)
+	by, pid, _, _ := serving(t, "share", dir)
+	users, err := share(testContext(t), filepath.Join(dir, postgresName+usersSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(by) // which continues what was stopped of its watcher's group, so stop it after
+	syscall.Kill(pid, syscall.SIGSTOP)
+	users.close()
+	p := startPostgres(t, dir)
+	if alive(pid) {
+		t.Error("the hanging server was not ended")
 	}
 	query(t, p.URL(), "SELECT 'x'")
 	stop(t, p)
-	if r != nil {
-		stop(t, r)
-	}
 }
 
 func TestRecycledPIDsAreLeftAlone(t *testing.T) {

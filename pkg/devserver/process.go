@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,27 +15,65 @@ import (
 // pollInterval is how often we look whether a server is ready or gone.
 const pollInterval = 5 * time.Millisecond
 
-// process is a running server: a child of ours, or one adopted from a process
-// that was killed. The [os.Process] inside holds a pidfd, so signals never
+// Child is a program that this process started and that does not outlive it.
+type Child struct {
+	Process *os.Process
+	Ended   <-chan struct{} // closed when it has ended and was waited for
+
+	failure error
+}
+
+// Err says how it ended, as [exec.Cmd.Wait] does; ask when Ended is closed.
+func (c *Child) Err() error { return c.failure }
+
+// StartChild starts cmd. The kernel kills it when this process ends, however it ends:
+// a test that is killed or times out leaves nothing behind.
+func StartChild(cmd *exec.Cmd) (*Child, error) { return start(cmd, syscall.SIGKILL) }
+
+// start starts cmd, which gets a signal when this process ends; 0 is none.
+func start(cmd *exec.Cmd, atOurEnd syscall.Signal) (*Child, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = atOurEnd
+	ended, started := make(chan struct{}), make(chan error)
+	c := &Child{Ended: ended}
+	go func() {
+		// The signal comes when the thread ends that started the program: it has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		c.Process = cmd.Process
+		started <- err
+		if err == nil {
+			c.failure = cmd.Wait()
+			close(ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	return c, nil
+}
+
+// process is a running server: a child of ours, or one that another process of ours
+// started. The [os.Process] inside holds a pidfd, so signals never
 // reach another program that got the same pid later.
 type process struct {
 	handle *os.Process
-	exited chan struct{} // closed when a child was reaped; nil if adopted
+	exited <-chan struct{} // closed when a child was reaped; nil if adopted
 }
 
 // launch starts a server from cmd, away from our terminal: no input, and a
-// process group of its own, so that Ctrl-C does not reach it.
-func launch(cmd *exec.Cmd) (*process, error) {
+// process group of its own, so that Ctrl-C does not reach it. How it ends is in its
+// log.
+func launch(cmd *exec.Cmd, atOurEnd syscall.Signal) (*process, error) {
 	detach(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	child, err := start(cmd, atOurEnd)
+	if err != nil {
+		return nil, err
 	}
-	p := &process{handle: cmd.Process, exited: make(chan struct{})}
-	go func() {
-		defer close(p.exited)
-		_ = cmd.Wait() // how it ended is in its log
-	}()
-	return p, nil
+	return &process{handle: child.Process, exited: child.Ended}, nil
 }
 
 // detach gives cmd its own process group, a minimal environment if it has none

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // erlang is the unpacked tree of the server's packages.
@@ -77,7 +78,7 @@ func (r *RabbitMQ) runMapper(ctx context.Context, e erlang, bin string, port int
 	cmd := exec.Command(filepath.Join(bin, epmdProgram), "-address", loopback, "-port", strconv.Itoa(port))
 	cmd.Env = serverEnv(e.libraries)
 	var err error
-	if r.mapper, err = launch(cmd); err != nil {
+	if r.mapper, err = launch(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
 	err = errors.Join(r.rememberPid(".epmd.pid", r.mapper), r.mapper.waitReady(ctx, epmdReadyTimeout, accepts(port)))
@@ -102,7 +103,7 @@ func (r *RabbitMQ) runServer(ctx context.Context, e erlang, bin, script string, 
 	defer out.Close()
 	cmd := exec.Command(script)
 	cmd.Env, cmd.Stdout, cmd.Stderr = r.env, out, out
-	proc, err := launch(cmd)
+	proc, err := launch(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}

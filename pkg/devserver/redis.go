@@ -3,7 +3,6 @@ package devserver
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,7 +15,6 @@ const (
 	redisProgram = "redis-server"
 
 	redisReadyTimeout = 30 * time.Second // reading a large log of writes
-	redisAdoptTimeout = 5 * time.Second
 	redisTermWait     = 10 * time.Second
 	redisHungWait     = 2 * time.Second
 	redisPingTimeout  = 2 * time.Second
@@ -35,8 +33,6 @@ type RedisOptions struct {
 	Dir string
 	// Binaries come from [Ensure].
 	Binaries Binaries
-	// Log, if not nil, is told what happens to servers left running.
-	Log *slog.Logger
 	// Cluster makes it a node of a Redis Cluster, which does not answer for keys until
 	// the cluster is formed. The nodes of one share a Password.
 	Cluster  bool
@@ -50,36 +46,31 @@ type Redis struct {
 	port     int
 	cluster  bool
 	busPort  int // of a cluster's node
-	users    *os.File
+	inUse    *os.File
 
 	stopping sync.Mutex
 	proc     *process // nil once stopped
 }
 
 // StartRedis returns a Redis server that answers. It keeps its data in an
-// append-only file flushed every second, and adopts a server left running on
-// the same Dir. ctx bounds the start only; when it ends meanwhile, nothing is
-// left running. Errors quote the server's log and say what to do.
+// append-only file flushed every second. A Dir serves one process at a time: a
+// second one gets [ErrInUse]. ctx bounds the start only; when it ends meanwhile,
+// nothing is left running. Errors quote the server's log and say what to do.
 func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	dir, err := ownDir(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("start Redis: %w", err)
 	}
-	starting, err := lock(ctx, filepath.Join(dir, redisName+startSuffix))
-	if err != nil {
-		return nil, fmt.Errorf("start Redis: %w", err)
-	}
-	defer starting.Close()
 	r := &Redis{dir: dir, cluster: o.Cluster, password: o.Password}
 	if r.password == "" {
 		r.password, err = password(dir)
 	}
 	if err == nil {
-		r.users, err = share(r.file(usersSuffix))
+		r.inUse, err = tryLock(r.file(usersSuffix), os.O_CREATE)
 	}
 	if err == nil {
-		if err = r.adoptOrRun(ctx, o); err != nil {
-			r.users.Close()
+		if err = r.start(ctx, o); err != nil {
+			r.inUse.Close()
 		}
 	}
 	if err != nil {
@@ -96,20 +87,18 @@ func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@%s/0", r.password
 func (r *Redis) Ports() (port, bus int) { return r.port, r.busPort }
 
 // Stop ends the server after it has written its data, and returns when its
-// process is gone, within a minute at worst. If other processes started the same Dir
-// and use it still, it leaves the server to them. Calling it again does
-// nothing.
+// process is gone, within a minute at worst. Calling it again does nothing.
 func (r *Redis) Stop() error {
 	r.stopping.Lock()
 	defer r.stopping.Unlock()
 	if r.proc == nil {
 		return nil
 	}
-	if err := stopShared(filepath.Join(r.dir, redisName), r.users, r.proc, redisStop); err != nil {
+	if err := r.proc.end(redisStop...); err != nil {
 		return fmt.Errorf("stop Redis in %s: %w", r.dir, err)
 	}
 	r.proc = nil
-	return nil
+	return r.inUse.Close()
 }
 
 func (r *Redis) file(suffix string) string { return filepath.Join(r.dir, redisName+suffix) }

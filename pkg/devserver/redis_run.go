@@ -11,22 +11,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
-// adoptOrRun sets r.proc and r.port to a server that answers.
-func (r *Redis) adoptOrRun(ctx context.Context, o RedisOptions) error {
+// start sets r.proc and r.port to a server that answers. One that another process
+// left was killed with it; it may be on its way out.
+func (r *Redis) start(ctx context.Context, o RedisOptions) error {
 	if left := r.leftRunning(); left != nil {
-		r.port = rememberedPort(r.file(".port"))
-		err := left.waitReady(ctx, redisAdoptTimeout, r.ping)
-		if ctx.Err() != nil {
-			return err
-		}
-		if err == nil {
-			logTo(o.Log, ctx, "using the Redis left running", "dir", r.dir, "pid", left.handle.Pid)
-			r.proc = left
-			return nil
-		}
-		logTo(o.Log, ctx, "ending the Redis left running", "dir", r.dir, "pid", left.handle.Pid, "reason", err)
 		if err := left.end(redisHungStop...); err != nil {
 			return err
 		}
@@ -65,7 +56,7 @@ func (r *Redis) run(ctx context.Context, o RedisOptions) error {
 	cmd := exec.Command(o.Binaries.RedisServer, r.file(".conf"))
 	cmd.Env = serverEnv(o.Binaries.RedisLibraries)
 	cmd.Stdout, cmd.Stderr = out, out
-	proc, err := launch(cmd)
+	proc, err := launch(cmd, syscall.SIGKILL)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 
 // stopShared ends proc unless other processes use the server too, and leaves
 // the users. base is the path of the server's lock files without their suffix.
-func stopShared(base string, users *os.File, proc *process, steps []stopStep) error {
+func stopShared(base string, users *userLock, proc *process, steps []stopStep) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLockTimeout)
 	defer cancel()
 	// Nobody starts or stops meanwhile: of two that stop at once, the second
@@ -20,12 +20,12 @@ func stopShared(base string, users *os.File, proc *process, steps []stopStep) er
 	} else if !errors.Is(err, os.ErrNotExist) { // deleted under a running server
 		return err
 	}
-	if soleUser(users) {
+	if users.sole() {
 		if err := proc.end(steps...); err != nil {
 			return err
 		}
 	}
-	return users.Close()
+	return users.close()
 }
 
 // logTo writes to log if there is one.

@@ -11,7 +11,13 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(servingDir); dir != "" {
+		fmt.Fprintln(os.Stderr, serveEverything(dir))
+		os.Exit(1)
+	}
+	os.Exit(testkit.Main(m))
+}
 
 // The cluster is a real one: keys are on all nodes, and a script stays in one slot.
 func TestRedisCluster(t *testing.T) {

@@ -15,37 +15,34 @@ import (
 
 // Process is one program that runs until the test ends.
 type Process struct {
+	*devserver.Child
 	name, log string
-	command   *exec.Cmd
-	ended     chan struct{}
 }
 
 // Run starts a program with this environment and no other; what it prints goes to
 // name.log in dir, whose end a test that fails shows.
 func Run(t testing.TB, dir, name string, environment []string, program string, arguments ...string) *Process {
 	t.Helper()
-	p := &Process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	p := &Process{name: name, log: filepath.Join(dir, name+".log")}
 	file, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	p.command = exec.Command(program, arguments...)
-	p.command.Env, p.command.Dir = environment, dir
-	p.command.Stdout, p.command.Stderr = file, file
-	// It must not outlive a test that was killed.
-	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.command.Start(); err != nil {
+	command := exec.Command(program, arguments...)
+	command.Env, command.Dir = environment, dir
+	command.Stdout, command.Stderr = file, file
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.Child, err = devserver.StartChild(command); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = p.command.Wait(); close(p.ended) }()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s printed last:\n%s", name, p.Tail(5))
 		}
 		// Nothing of it is kept, and Knative's take most of a minute to end in order.
-		_ = p.command.Process.Kill() // fails only when it is gone
-		<-p.ended
+		_ = p.Process.Kill() // fails only when it is gone
+		<-p.Ended
 	})
 	return p
 }
@@ -73,7 +70,7 @@ func Until(t testing.TB, what string, patience time.Duration, check func() error
 		}
 		for _, p := range processes {
 			select {
-			case <-p.ended:
+			case <-p.Ended:
 				t.Fatalf("%s ended while waiting for %s:\n%s", p.name, what, p.Tail(15))
 			default:
 			}

@@ -78,6 +78,7 @@ func (r *runner) Run(ctx context.Context, f functions.Function, timeout time.Dur
 		return nil, err
 	}
 	process = exec.Command(filepath.Join(job.Dir(), "f.bin"))
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it must not outlive this program
 	process.Dir, process.Stdout, process.Stderr = f.Root, os.Stdout, os.Stderr
 	process.Env = append(os.Environ(), "LISTEN_ADDRESS="+net.JoinHostPort(host, port), "PORT="+port)
 	for name, value := range settings {
