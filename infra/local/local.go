@@ -30,8 +30,9 @@ const (
 
 // Local is the whole system on one machine.
 type Local struct {
-	Dir string    // where data, logs and the env file are
-	Out io.Writer // where the first screen goes
+	Dir      string    // where data, logs and the env file are
+	Programs string    // where server programs are unpacked
+	Out      io.Writer // where the first screen goes
 
 	environment map[string]string // what the functions are given
 	own         []string          // which of them name what was started here
@@ -103,7 +104,10 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 	if err := l.writeEnv(s); err != nil {
 		return err
 	}
-	f := function.New()
+	f, err := function.Load()
+	if err != nil {
+		return err
+	}
 	l.stops = append(l.stops, func() error { return f.Stop(context.Background()) })
 	if err := f.Start(ctx, nil); err != nil {
 		return err
@@ -122,7 +126,7 @@ func (l *Local) startServers(ctx context.Context) error {
 	var binaries devserver.Binaries
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("REDIS_URL") == "" {
 		var err error
-		if binaries, err = devserver.Ensure(ctx, filepath.Join(l.Dir, "deps"), l.Out); err != nil {
+		if binaries, err = devserver.Ensure(ctx, l.Programs, l.Out); err != nil {
 			return err
 		}
 	}
@@ -172,7 +176,7 @@ func (l *Local) startRabbitMQ(ctx context.Context, start func(string, func() (st
 	}
 	return start("RABBITMQ_URL", func() (string, func() error, error) {
 		server, err := devserver.StartRabbitMQ(ctx, devserver.RabbitMQOptions{
-			Dir: filepath.Join(l.Dir, "rabbitmq"), Programs: filepath.Join(l.Dir, "deps"), Progress: l.Out,
+			Dir: filepath.Join(l.Dir, "rabbitmq"), Programs: l.Programs, Progress: l.Out,
 		})
 		if err != nil {
 			return "", nil, err

@@ -18,7 +18,7 @@ func main() {
 	defer stop()
 	clean := flag.Bool("clean", false, "remove everything that make run and make test keep, and end")
 	flag.Parse()
-	l := &Local{Dir: ".local", Out: os.Stdout}
+	l := &Local{Dir: ".local", Programs: ".local/deps", Out: os.Stdout}
 	do := l.Run
 	if *clean {
 		do = l.Clean

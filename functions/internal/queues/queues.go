@@ -4,6 +4,7 @@ package queues
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -18,7 +19,7 @@ func Open(e *fn.Env) (*matchmaking.Store, *Metrics, error) {
 	s := e.Settings
 	modes, err := matchmaking.NewModes(s.MatchmakingModes, s.MatchmakingRanked, s.MatchmakingAgree)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("MATCHMAKING_MODES, MATCHMAKING_RANKED and MATCHMAKING_AGREE do not fit: %w", err)
 	}
 	rules := matchmaking.Rules{
 		Modes: modes, TTL: s.MatchmakingTTL, Windows: s.MatchmakingWindows,
