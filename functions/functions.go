@@ -162,7 +162,7 @@ var All = []fn.Function{
 	{
 		Name: "cleanup", Summary: "removes what is no longer kept, makes audit partitions ahead",
 		New: cleanup.New, Schedule: time.Minute,
-		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres},
+		Domains: []string{"entitlement_cleanup", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 60 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 }

@@ -79,6 +79,7 @@ func start(t testing.TB, listener net.Listener, environment ...string) *system {
 	// Tests cannot wait for as long as settings ask for at least.
 	reconcileAfter := values["RECONCILE_AFTER"]
 	delete(values, "RECONCILE_AFTER")
+	testkit.LeastRights(values)
 	loaded, err := settings.LoadFrom(values)
 	must(t, err)
 	if reconcileAfter != "" {

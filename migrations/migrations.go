@@ -16,9 +16,9 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// Files are the migrations, a folder a domain.
+// Files are the migrations, a folder a domain, and what each role may do, in roles.
 //
-//go:embed account/*.sql entitlement/*.sql notification/*.sql transfer/*.sql
+//go:embed account/*.sql entitlement/*.sql notification/*.sql transfer/*.sql roles/*.sql
 var Files embed.FS
 
 // Domains lists the schemas, each of which may live in a database of its own.

@@ -16,7 +16,7 @@ import (
 
 // New registers the function.
 func New(e *fn.Env) error {
-	entitlements, err := e.Postgres("entitlement")
+	entitlements, err := e.Postgres("entitlement_cleanup")
 	if err != nil {
 		return err
 	}

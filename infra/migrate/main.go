@@ -1,15 +1,21 @@
 // Command migrate brings the databases up to date. Run it before new functions
 // start, with a direct connection: MIGRATION_DATABASE_URL, or else each domain's
-// own URL.
+// own URL. With MIGRATION_DATABASE_URL it then gives the roles of the domains' URLs
+// their rights. Arguments are the domains to migrate, where they are in several
+// databases; none is all.
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/settings"
@@ -29,21 +35,49 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if s.MigrationDatabaseURL != "" && s.AccountDatabaseURL+s.EntitlementDatabaseURL+s.NotificationDatabaseURL+s.TransferDatabaseURL != "" {
-		return errors.New("MIGRATION_DATABASE_URL is one database, and the domains have databases of their own; leave it out, and set theirs to direct connections for this command")
+	domains := migrations.Domains
+	if len(os.Args) > 1 {
+		domains = os.Args[1:]
 	}
-	for _, domain := range migrations.Domains {
-		url := s.MigrationDatabaseURL
-		if url == "" {
-			url = s.Database(domain)
+	for _, domain := range domains {
+		if !slices.Contains(migrations.Domains, domain) {
+			return fmt.Errorf("there is no domain %q; they are %s", domain, strings.Join(migrations.Domains, ", "))
 		}
-		if url == "" {
-			return fmt.Errorf("set DATABASE_URL to the database of %s", domain)
-		}
-		if err := migrations.Up(ctx, url, domain); err != nil {
+		if err := migrate(ctx, s, domain); err != nil {
 			return err
 		}
 		fmt.Println("up to date:", domain)
 	}
 	return nil
+}
+
+func migrate(ctx context.Context, s settings.Settings, domain string) error {
+	url := cmp.Or(s.MigrationDatabaseURL, s.Database(domain))
+	if url == "" {
+		return fmt.Errorf("set DATABASE_URL to the database of %s", domain)
+	}
+	if err := migrations.Up(ctx, url, domain); err != nil || s.MigrationDatabaseURL == "" {
+		return err
+	}
+	for _, role := range migrations.Roles {
+		login := s.Database(role.Name)
+		if role.Domain != domain || login == "" {
+			continue
+		}
+		if !sameDatabase(url, login) {
+			return fmt.Errorf("MIGRATION_DATABASE_URL is another database than that of %s; run this command for each database, with its domains as arguments", domain)
+		}
+		if err := migrations.Grant(ctx, url, login, role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameDatabase reports whether two URLs name one database. A pooler has other hosts
+// than the server, and usually the same names.
+func sameDatabase(one, other string) bool {
+	a, err := pgx.ParseConfig(one)
+	b, err2 := pgx.ParseConfig(other)
+	return err != nil || err2 != nil || a.Database == b.Database // what cannot be read is told later
 }

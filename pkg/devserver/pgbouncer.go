@@ -36,7 +36,9 @@ type PgBouncerOptions struct {
 	Progress io.Writer
 	// Server is the URL of the Postgres server; its databases are reached by their names.
 	Server string
-	// PoolSize is how many connections PgBouncer makes to each database.
+	// Users are logins beside that of Server's URL, with the same password.
+	Users []string
+	// PoolSize is how many connections PgBouncer makes to each database, for each login.
 	PoolSize int
 }
 
@@ -150,8 +152,12 @@ func (b *PgBouncer) configure() error {
 	}
 	quoted := func(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 	password, _ := b.server.User.Password()
+	var users strings.Builder
+	for _, user := range append([]string{b.server.User.Username()}, b.o.Users...) {
+		users.WriteString(quoted(user) + " " + quoted(password) + "\n")
+	}
 	return errors.Join(
-		os.WriteFile(b.file(".users"), []byte(quoted(b.server.User.Username())+" "+quoted(password)+"\n"), privateFileMode),
+		os.WriteFile(b.file(".users"), []byte(users.String()), privateFileMode),
 		os.WriteFile(b.file(".ini"), fmt.Appendf(nil, bouncerINI, b.server.Hostname(), b.server.Port(), b.port, b.file(".users"), b.o.PoolSize, user), privateFileMode))
 }
 

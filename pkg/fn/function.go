@@ -45,7 +45,8 @@ type Function struct {
 	// Optional are stores that it uses where they are there and does without where
 	// they are not; readiness does not ask for them.
 	Optional []Store
-	// Domains are the database schemas that the function works on.
+	// Domains are the database schemas that the function works on; entitlement_cleanup
+	// is that of entitlement, in a role that may do more.
 	Domains []string
 	// Timeout bounds one request, Concurrency the requests of one instance at once.
 	Timeout     time.Duration

@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -30,10 +31,11 @@ type Settings struct {
 
 	DatabaseURL             string `env:"DATABASE_URL" doc:"Postgres 15 or later, as a URL. Without target_session_attrs in it, connections go to a server that can write."`
 	EntitlementDatabaseURL  string `env:"ENTITLEMENT_DATABASE_URL" doc:"Database of the entitlement schema; falls back to DATABASE_URL."`
+	CleanupDatabaseURL      string `env:"ENTITLEMENT_CLEANUP_DATABASE_URL" doc:"As ENTITLEMENT_DATABASE_URL, for cleanup, whose role owns the audit; falls back to it."`
 	AccountDatabaseURL      string `env:"ACCOUNT_DATABASE_URL" doc:"Database of the account schema; falls back to DATABASE_URL."`
 	NotificationDatabaseURL string `env:"NOTIFICATION_DATABASE_URL" doc:"Database of the notification schema; falls back to DATABASE_URL."`
 	TransferDatabaseURL     string `env:"TRANSFER_DATABASE_URL" doc:"Database of the schemas core and integration; falls back to DATABASE_URL."`
-	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where infra/migrate connects to, when the other URLs lead to a transaction pooler."`
+	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where infra/migrate connects to, directly and as the owner of the schemas. The roles that the other URLs name are then given their rights."`
 	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" min:"1" max:"1000" doc:"Connections a process opens to each database at most."`
 	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer in transaction mode: exec."`
 	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
@@ -205,8 +207,11 @@ func (s Settings) SessionRedis() (url string, cluster bool) {
 	return s.RedisURL, s.RedisCluster
 }
 
-// Database returns the URL of a domain's database.
+// Database returns the URL of a domain's database, or of entitlement_cleanup's.
 func (s Settings) Database(domain string) string {
+	if domain == "entitlement_cleanup" {
+		return cmp.Or(s.CleanupDatabaseURL, s.Database("entitlement"))
+	}
 	own := map[string]string{
 		"account":      s.AccountDatabaseURL,
 		"entitlement":  s.EntitlementDatabaseURL,

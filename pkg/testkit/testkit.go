@@ -233,8 +233,41 @@ func ensureTemplate(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	for _, role := range migrations.Roles {
+		making := withDatabase(server.postgres.URL(), "making_template")
+		if err := migrations.Grant(ctx, making, As(making, role.Name), role); err != nil {
+			return "", err
+		}
+	}
 	_, err = conn.Exec(ctx, "ALTER DATABASE making_template RENAME TO "+name)
 	return name, err
+}
+
+// As returns the URL of a database of Database's as one of migrations.Roles, which has
+// the login miniserver_NAME and the owner's password.
+func As(database, role string) string {
+	u, err := url.Parse(database)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	password, _ := u.User.Password()
+	u.User = url.UserPassword("miniserver_"+role, password)
+	return u.String()
+}
+
+// LeastRights replaces DATABASE_URL, in the settings of functions, by a URL of each
+// domain with no more rights than the domain needs, where the domain has none yet.
+func LeastRights(environment map[string]string) {
+	database := environment["DATABASE_URL"]
+	if database == "" {
+		return
+	}
+	delete(environment, "DATABASE_URL")
+	for _, role := range migrations.Roles {
+		if name := strings.ToUpper(role.Name) + "_DATABASE_URL"; environment[name] == "" {
+			environment[name] = As(database, role.Name)
+		}
+	}
 }
 
 func withDatabase(server, name string) string {
@@ -285,7 +318,7 @@ func startRabbitMQ(dir string) (*devserver.RabbitMQ, error) {
 }
 
 // PgBouncer starts a PgBouncer in transaction mode before the server of Database,
-// with size connections to each database. It is stopped when the test ends; started
+// with size connections to each database and login. It is stopped when the test ends; started
 // again in the same dir it has the same address. The first start downloads it.
 func PgBouncer(t testing.TB, dir string, size int) *devserver.PgBouncer {
 	t.Helper()
@@ -296,8 +329,13 @@ func PgBouncer(t testing.TB, dir string, size int) *devserver.PgBouncer {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
+	var logins []string
+	for _, role := range migrations.Roles {
+		logins = append(logins, "miniserver_"+role.Name)
+	}
 	bouncer, err := devserver.StartPgBouncer(ctx, devserver.PgBouncerOptions{
-		Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr, Server: server.postgres.URL(), PoolSize: size,
+		Users: logins,
+		Dir:   dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr, Server: server.postgres.URL(), PoolSize: size,
 	})
 	if err != nil {
 		t.Fatal(err)

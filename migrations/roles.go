@@ -1,0 +1,158 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Role is a login for functions: what it may do is in roles/NAME.sql. Each domain has
+// one of its own; there is another for what only cleanup does.
+type Role struct {
+	Name   string // of the role in roles/, which need not be that of the login
+	Domain string
+}
+
+// Roles are all of them, in the order of granting: the owner of the audit comes last.
+var Roles = []Role{
+	{"account", "account"}, {"entitlement", "entitlement"}, {"notification", "notification"}, {"transfer", "transfer"},
+	{"entitlement_cleanup", "entitlement"},
+}
+
+// Limits of every statement and transaction of a role, which hold behind a pooler, too.
+// A function's own are no longer. The overlap of a notification stream (15 s) must
+// exceed both together.
+const (
+	StatementTimeout = 10 * time.Second
+	IdleTimeout      = 5 * time.Second // within a transaction
+)
+
+// limits are what is set on a role.
+func limits(statement, idle time.Duration) map[string]string {
+	return map[string]string{
+		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
+		"idle_in_transaction_session_timeout": fmt.Sprint(idle.Milliseconds()),
+		"timezone":                            "UTC",
+	}
+}
+
+// Grant makes the login that loginURL names what role says, and nothing else, in the
+// database at url, after Up. A login that does not exist is created, for which url's own
+// needs CREATEROLE; one that does gets the password of loginURL when it has another.
+// Call it again after each Up: it is then given what is new. loginURL may lead through a
+// pooler; nothing connects to it. One with the login of url is left alone: that is the
+// owner, who may do everything.
+func Grant(ctx context.Context, url, loginURL string, role Role) error {
+	err := grant(ctx, url, loginURL, role, limits(StatementTimeout, IdleTimeout))
+	if err != nil {
+		return fmt.Errorf("grant %s its rights: %w", role.Name, err)
+	}
+	return nil
+}
+
+func grant(ctx context.Context, url, loginURL string, role Role, limits map[string]string) error {
+	login, err := pgx.ParseConfig(loginURL)
+	if err != nil {
+		return errors.New("its database URL cannot be read") // not the error: it has the URL
+	}
+	rights, err := Files.ReadFile("roles/" + role.Name + ".sql")
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if login.User == conn.Config().User {
+		return nil
+	}
+	name := pgx.Identifier{login.User}.Sanitize()
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// Of several that migrate at once, one grants: Postgres has no patience for more.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('miniserver roles', 0))`); err != nil {
+			return err
+		}
+		if err := create(ctx, tx, login, name, limits); err != nil {
+			return err
+		}
+		// From nothing, so that it has what the file says and no more.
+		database := pgx.Identifier{conn.Config().Database}.Sanitize()
+		_, err := tx.Exec(ctx, fmt.Sprintf(`GRANT CONNECT ON DATABASE %s TO %s; %s; %s`,
+			database, name, revokeAll(name, role), strings.ReplaceAll(string(rights), "{role}", name)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return setPassword(ctx, conn, login, name)
+}
+
+// revokeAll takes every right away in the schemas of a domain.
+func revokeAll(name string, role Role) string {
+	schemas := role.Domain
+	if role.Domain == "transfer" {
+		schemas = "core, integration"
+	}
+	return fmt.Sprintf(`REVOKE ALL ON ALL TABLES IN SCHEMA %[1]s FROM %[2]s; REVOKE ALL ON SCHEMA %[1]s FROM %[2]s`, schemas, name)
+}
+
+// create makes the login where there is none, and sets its limits where they differ.
+func create(ctx context.Context, tx pgx.Tx, login *pgx.ConnConfig, name string, limits map[string]string) error {
+	var exists, member bool
+	var set []string
+	err := tx.QueryRow(ctx, `
+		SELECT oid IS NOT NULL, coalesce(pg_has_role(current_user, oid, 'MEMBER'), false),
+		       coalesce((SELECT setconfig FROM pg_db_role_setting WHERE setrole = oid AND setdatabase = 0), '{}')
+		FROM (SELECT to_regrole($1)::oid AS oid) r`, name).Scan(&exists, &member, &set)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD %s`, name, literal(login.Password))); err != nil {
+			return err
+		}
+	}
+	if !member {
+		// So that url's login goes on having what it hands over to this one.
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`GRANT %s TO CURRENT_USER`, name)); err != nil {
+			return err
+		}
+	}
+	for setting, value := range limits {
+		if strings.Contains("\n"+strings.Join(set, "\n")+"\n", "\n"+setting+"="+value+"\n") {
+			continue
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`ALTER ROLE %s SET %s = %s`, name, setting, literal(value))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setPassword gives the login the password of its URL, unless it has that: a new
+// verifier of the same password would shut out a pooler that knows the old one.
+func setPassword(ctx context.Context, conn *pgx.Conn, login *pgx.ConnConfig, name string) error {
+	direct := conn.Config()
+	direct.User, direct.Password = login.User, login.Password
+	own, err := pgx.ConnectConfig(ctx, direct)
+	if err == nil {
+		return own.Close(ctx)
+	}
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Code, "28") { // invalid authorization
+		return err
+	}
+	_, err = conn.Exec(ctx, fmt.Sprintf(`ALTER ROLE %s LOGIN PASSWORD %s`, name, literal(login.Password)))
+	return err
+}
+
+// literal is text as a string of SQL.
+func literal(text string) string {
+	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + `'`
+}

@@ -1,0 +1,14 @@
+GRANT USAGE, CREATE ON SCHEMA entitlement TO {role};
+-- What is kept for a time only. It takes no part in what users own.
+GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA entitlement TO {role};
+REVOKE UPDATE, DELETE ON entitlement.entitlements FROM {role};
+-- Only the owner makes and drops partitions, of the audit and of nothing else.
+DO $$
+DECLARE
+    part regclass;
+BEGIN
+    FOR part IN SELECT relid FROM pg_partition_tree('entitlement.entitlement_audit') LOOP
+        EXECUTE format('ALTER TABLE %s OWNER TO {role}', part);
+        EXECUTE format('GRANT ALL ON %s TO {role}', part);
+    END LOOP;
+END $$;

@@ -1,0 +1,2 @@
+GRANT USAGE ON SCHEMA notification TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA notification TO {role};

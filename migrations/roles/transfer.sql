@@ -1,0 +1,4 @@
+GRANT USAGE ON SCHEMA core, integration TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA core, integration TO {role};
+-- What moved stays as it was written.
+REVOKE UPDATE, DELETE ON core.transfer, core.ledger FROM {role};
