@@ -28,13 +28,14 @@ const module = "github.com/miniserversystem/miniserver"
 // layers is the import rule: a package may import packages of lower layers, and
 // of its own layer only where peers says so.
 var layers = [][]string{
-	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "pkg/devserver", "pkg/devserver/issuer", "pkg/devserver/browser", "proto/*", "migrations"},
+	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "pkg/devserver/issuer", "pkg/devserver/browser", "proto/*", "migrations"},
 	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
 	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
 	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook"},
-	{"pkg/fn"},
+	{"pkg/rights"},
+	{"pkg/fn", "pkg/devserver"},
 	{"pkg/testkit", "pkg/devserver/shop"},
 	{"pkg/testkit/identity"},
 	{"functions/internal/*"},

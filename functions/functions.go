@@ -6,6 +6,7 @@ package functions
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,11 +29,45 @@ import (
 	"github.com/miniserversystem/miniserver/functions/ticket"
 	"github.com/miniserversystem/miniserver/functions/transfer"
 	"github.com/miniserversystem/miniserver/functions/watchdog"
+	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/live"
+	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/pkg/rights"
+	transfers "github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 // GatewayName is the one public function.
 const GatewayName = "gateway"
+
+// What several functions have a right to.
+var (
+	queueKeys = []string{"mm:*"}
+	settled   = rights.Consumer{Subject: event.TransferSubject, Durable: transfers.Consumer}
+	notified  = []rights.Consumer{
+		{Subject: event.EntitlementSubject, Durable: notification.Consumer},
+		{Subject: event.MatchmakingSubject, Durable: notification.Consumer},
+		{Subject: event.SettledSubject, Durable: notification.Consumer},
+	}
+)
+
+// TogetherUser is the user of a process that holds all functions.
+const TogetherUser = "functions"
+
+// Users are the users that Redis and NATS have, with what they may do: each function's,
+// and TogetherUser.
+func Users() map[string]rights.Rights {
+	users := map[string]rights.Rights{}
+	var all []rights.Rights
+	for _, f := range All {
+		all = append(all, f.Rights)
+		if slices.ContainsFunc(append(slices.Clone(f.Stores), f.Optional...), func(s fn.Store) bool { return s == fn.Redis || s == fn.NATS }) {
+			users[f.Name] = f.Rights
+		}
+	}
+	users[TogetherUser] = rights.Union(all...)
+	return users
+}
 
 // All is the registry.
 var All = []fn.Function{
@@ -42,6 +77,7 @@ var All = []fn.Function{
 		Routes: []fn.Route{gateway.Overview, gateway.LinkIdentity},
 		Stores: []fn.Store{fn.Redis},
 		// As long as the live stream behind it.
+		Rights:  rights.Rights{Keys: []string{"session:*", "rate:*", "limit:*"}},
 		Timeout: 5 * time.Minute, Concurrency: 200, MinScale: 1, MaxScale: 10,
 	},
 	{
@@ -75,6 +111,7 @@ var All = []fn.Function{
 		New: relay.New, Schedule: time.Second,
 		Domains: []string{"entitlement", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
 		Wakes:   []string{"settle", "notify"},
+		Rights:  rights.Rights{Publishes: []string{event.EntitlementSubject, event.TransferSubject, event.SettledSubject}},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -82,18 +119,21 @@ var All = []fn.Function{
 		New: ticket.New, Routes: []fn.Route{ticket.Join, ticket.List, ticket.Get, ticket.Cancel},
 		Stores:  []fn.Store{fn.Redis},
 		Wakes:   []string{"match"},
+		Rights:  rights.Rights{Keys: queueKeys},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
 		Name: "match", Summary: "pairs the players who wait",
 		New: match.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis},
 		Wakes:   []string{"announce"},
+		Rights:  rights.Rights{Keys: queueKeys},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 2,
 	},
 	{
 		Name: "announce", Summary: "finds a game server for each match and carries its event to JetStream",
 		New: announce.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis, fn.NATS},
 		Wakes:   []string{"notify"},
+		Rights:  rights.Rights{Keys: queueKeys, Publishes: []string{event.MatchmakingSubject}},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -124,6 +164,7 @@ var All = []fn.Function{
 		New: settle.New, Schedule: time.Second,
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
 		Wakes:   []string{"relay"},
+		Rights:  rights.Rights{Consumes: []rights.Consumer{settled}},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -131,6 +172,7 @@ var All = []fn.Function{
 		New: notify.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
 		Wakes:   []string{"deliver"},
+		Rights:  rights.Rights{Consumes: notified},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
@@ -138,13 +180,18 @@ var All = []fn.Function{
 		New: deliver.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres},
 		Optional: []fn.Store{fn.NATS}, // nudges to live streams
+		Rights:   rights.Rights{Sends: []string{live.Everybody}},
 		Timeout:  30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
 		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
 		New: reconcile.New, Schedule: time.Minute,
 		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS, fn.RabbitMQ},
-		Wakes:   []string{"settle", "notify", "announce"},
+		Wakes: []string{"settle", "notify", "announce"},
+		Rights: rights.Rights{
+			Keys: queueKeys, Publishes: []string{event.EntitlementSubject, event.TransferSubject, event.SettledSubject},
+			Watches: append([]rights.Consumer{settled}, notified...),
+		},
 		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{
@@ -157,6 +204,7 @@ var All = []fn.Function{
 		Name: "stream", Summary: "tells a user's notifications, and how a ticket goes, live (server-sent events)",
 		New: stream.New, Routes: []fn.Route{stream.Route},
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS},
+		Rights:  rights.Rights{Keys: queueKeys, Reads: []string{"session:*"}, Listens: []string{live.Everybody}},
 		Timeout: 5 * time.Minute, Concurrency: 500, MaxScale: 10,
 	},
 	{

@@ -59,27 +59,10 @@ func setup(t testing.TB, environment ...string) *system {
 // start starts a system on listener.
 func start(t testing.TB, listener net.Listener, environment ...string) *system {
 	t.Helper()
-	s := &system{t: t, nats: testkit.NATS(t), log: &safeBuffer{}, dir: t.TempDir(), seen: &answers{seen: map[string]bool{}}}
-	s.redis = testkit.StartRedis(t, s.dir)
-	database := testkit.Database(t)
-	s.pool = testkit.Connect(t, database)
-	private, public, err := auth.NewKeyPair()
-	must(t, err)
-	s.url = "http://" + listener.Addr().String()
-	values := map[string]string{
-		"DATABASE_URL": database, "NATS_URL": s.nats.URL(), "REDIS_URL": s.redis.URL(),
-		"GATEWAY_URL": s.url, "OIDC_CLIENT_SECRET": issuer.WebClientSecret,
-		"DEBUG_ENDPOINTS": "true", "IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
-		"LOG_LEVEL": "debug",
-	}
-	for _, pair := range environment {
-		name, value, _ := strings.Cut(pair, "=")
-		values[name] = value
-	}
+	s, values := stores(t, listener, environment...)
 	// Tests cannot wait for as long as settings ask for at least.
 	reconcileAfter := values["RECONCILE_AFTER"]
 	delete(values, "RECONCILE_AFTER")
-	testkit.LeastRights(values)
 	loaded, err := settings.LoadFrom(values)
 	must(t, err)
 	if reconcileAfter != "" {
@@ -89,16 +72,48 @@ func start(t testing.TB, listener net.Listener, environment ...string) *system {
 	s.runtime = fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
 	handler, err := functions.Together(s.runtime)
 	must(t, err)
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: documented(t, handler, s.seen)}}
+	s.serveOn(listener, handler, s.runtime)
+	return s
+}
+
+// serveOn serves a handler until the test ends, and then closes what is behind it.
+func (s *system) serveOn(listener net.Listener, handler http.Handler, runtimes ...*fn.Runtime) {
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: documented(s.t, handler, s.seen)}}
 	server.Start()
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		server.Close()
-		s.runtime.Close()
-		if t.Failed() {
-			t.Logf("log:\n%s", s.log.tail(8000))
+		for _, runtime := range runtimes {
+			runtime.Close()
+		}
+		if s.t.Failed() {
+			s.t.Logf("log:\n%s", s.log.tail(8000))
 		}
 	})
-	return s
+}
+
+// stores starts the stores of a system, and returns settings that lead to them, with
+// the rights of a process that holds all functions.
+func stores(t testing.TB, listener net.Listener, environment ...string) (*system, map[string]string) {
+	t.Helper()
+	s := &system{t: t, nats: testkit.NATS(t, functions.Users()), log: &safeBuffer{}, dir: t.TempDir(), seen: &answers{seen: map[string]bool{}}}
+	s.redis = testkit.StartRedis(t, s.dir, functions.Users())
+	database := testkit.Database(t)
+	s.pool = testkit.Connect(t, database)
+	private, public, err := auth.NewKeyPair()
+	must(t, err)
+	s.url = "http://" + listener.Addr().String()
+	values := map[string]string{
+		"DATABASE_URL": database, "NATS_URL": s.nats.URLAs(functions.TogetherUser), "REDIS_URL": s.redis.URLAs(functions.TogetherUser),
+		"GATEWAY_URL": s.url, "OIDC_CLIENT_SECRET": issuer.WebClientSecret,
+		"DEBUG_ENDPOINTS": "true", "IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
+		"LOG_LEVEL": "debug",
+	}
+	for _, pair := range environment {
+		name, value, _ := strings.Cut(pair, "=")
+		values[name] = value
+	}
+	testkit.LeastRights(values)
+	return s, values
 }
 
 // answer is a response that was read.

@@ -39,6 +39,10 @@ var generated = []struct {
 	{"infra/knative/base/networkpolicies.yaml", knativePolicies},
 	{"infra/knative/overlays/production/functions.yaml", knativeProduction},
 	{"infra/knative/overlays/kind/realm.json", keycloakRealm},
+	{"infra/knative/overlays/kind/users.acl", func() ([]byte, error) { return redisUsers(kindPassword) }},
+	{"infra/knative/overlays/kind/nats.conf", func() ([]byte, error) { return natsUsers(kindPassword) }},
+	{"infra/compose/users.acl", func() ([]byte, error) { return redisUsers(composePassword) }},
+	{"infra/compose/nats.conf", func() ([]byte, error) { return natsUsers(composePassword) }},
 	{"infra/openfaas/stack.yaml", openfaasStack},
 	{"infra/lambda/template.yaml", lambdaTemplate},
 }

@@ -27,8 +27,12 @@ func (o openfaas) Mounted() []string {
 	return names
 }
 
-// File is the secret's name, and its file's, for a setting.
-func (openfaas) File(setting string) string {
+// File is the secret's name, and its file's, for a setting. In Redis and NATS the
+// function has a user of its own.
+func (o openfaas) File(setting string) string {
+	if setting == "REDIS_URL" || setting == "NATS_URL" {
+		setting = o.Name + "_" + setting
+	}
 	return strings.ToLower(strings.ReplaceAll(setting, "_", "-"))
 }
 

@@ -27,14 +27,17 @@ type deployed struct {
 func (d deployed) Secrets() []secret {
 	var all []secret
 	for _, domain := range d.Domains {
-		all = append(all, secret{strings.ToUpper(domain) + "_DATABASE_URL", "database-" + domain, "url", false})
+		all = append(all, secret{strings.ToUpper(domain) + "_DATABASE_URL", "database-" + strings.ReplaceAll(domain, "_", "-"), "url", false})
 	}
 	for _, store := range []fn.Store{fn.Redis, fn.NATS, fn.RabbitMQ} {
 		if slices.Contains(d.Stores, store) || slices.Contains(d.Optional, store) {
 			name := string(store)
+			if store != fn.RabbitMQ { // where the function has a user of its own
+				name += "-" + d.Name
+			}
 			// Only TRANSFER_BROKER=rabbitmq needs RabbitMQ.
 			optional := !slices.Contains(d.Stores, store) || store == fn.RabbitMQ
-			all = append(all, secret{strings.ToUpper(name) + "_URL", name, "url", optional})
+			all = append(all, secret{strings.ToUpper(string(store)) + "_URL", name, "url", optional})
 		}
 	}
 	switch {

@@ -32,7 +32,7 @@ k -n knative-serving patch configmap config-domain --type merge -p '{"data":{"lo
 k -n knative-serving patch configmap config-deployment --type merge -p '{"data":{"registries-skipping-tag-resolving":"kind.local,ko.local,dev.local"}}'
 k -n kourier-system patch service kourier --type merge -p '{"spec":{"type":"NodePort","ports":[{"name":"http2","port":80,"targetPort":8080,"nodePort":31080},{"name":"https","port":443,"targetPort":8443}]}}'
 k -n knative-eventing create configmap config-nats --dry-run=client -o yaml \
-  --from-literal=eventing-nats='url: nats://miniserver:development-only@nats.miniserver.svc.cluster.local:4222' | k apply -f -
+  --from-literal=eventing-nats='url: nats://operator:development-only@nats.miniserver.svc.cluster.local:4222' | k apply -f -
 
 # The issuer has one name for browsers and for the gateway.
 rewrite='rewrite name keycloak.localhost keycloak.miniserver.svc.cluster.local'

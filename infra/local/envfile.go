@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,13 +17,13 @@ const ownLine = "# private, started by make run: "
 
 func (l *Local) envPath() string { return filepath.Join(l.Dir, "env") }
 
-// writeEnv writes where everything is, for psql, redis-cli, nats and curl:
-// set -a; . .local/env
+// writeEnv writes where everything is, for psql, redis-cli, nats and curl, with all
+// rights: set -a; . .local/env
 func (l *Local) writeEnv(s settings.Settings) error {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, ownLine+strings.Join(l.own, " "))
 	lines := [][2]string{
-		{"DATABASE_URL", s.DatabaseURL}, {"REDIS_URL", s.RedisURL}, {"NATS_URL", s.NATSURL},
+		{"DATABASE_URL", s.DatabaseURL}, {"REDIS_URL", cmp.Or(l.people["REDIS_URL"], s.RedisURL)}, {"NATS_URL", cmp.Or(l.people["NATS_URL"], s.NATSURL)},
 		{"GATEWAY_URL", s.PublicURL}, {"OIDC_ISSUER", s.OIDCIssuer},
 	}
 	if s.RabbitMQURL != "" {

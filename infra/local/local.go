@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	function "github.com/miniserversystem/miniserver"
+	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
@@ -35,12 +38,13 @@ type Local struct {
 	Out      io.Writer // where the first screen goes
 
 	environment map[string]string // what the functions are given
-	own         []string          // which of them name what was started here
+	people      map[string]string // what people are given, who may do everything
+	own         []string          // which of these name what was started here
 	stops       []func() error    // in the order of starting
 }
 
 func (l *Local) provide(variable, value string) {
-	l.environment[variable] = value
+	l.environment[variable], l.people[variable] = value, cmp.Or(l.people[variable], value)
 	l.own = append(l.own, variable)
 }
 
@@ -61,7 +65,7 @@ func (l *Local) Run(ctx context.Context) (err error) {
 	if err := l.forgetOwn(); err != nil {
 		return err
 	}
-	l.environment = map[string]string{"DEBUG_ENDPOINTS": "true"}
+	l.environment, l.people = map[string]string{"DEBUG_ENDPOINTS": "true"}, map[string]string{}
 	if err := l.startServers(ctx); err != nil {
 		return err
 	}
@@ -96,10 +100,8 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 	if err != nil {
 		return err
 	}
-	for _, domain := range migrations.Domains {
-		if err := migrations.Up(ctx, s.Database(domain), domain); err != nil {
-			return err
-		}
+	if err := l.migrate(ctx, s); err != nil {
+		return err
 	}
 	if err := l.writeEnv(s); err != nil {
 		return err
@@ -119,6 +121,25 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 	}
 	l.firstScreen(s, time.Since(started))
 	return <-served
+}
+
+// migrate brings the database up to date. One of our own also has logins for the
+// functions, with the least rights.
+func (l *Local) migrate(ctx context.Context, s settings.Settings) error {
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(ctx, cmp.Or(s.MigrationDatabaseURL, s.Database(domain)), domain); err != nil {
+			return err
+		}
+	}
+	if l.environment["MIGRATION_DATABASE_URL"] == "" {
+		return nil
+	}
+	for _, role := range migrations.Roles {
+		if err := migrations.Grant(ctx, s.MigrationDatabaseURL, s.Database(role.Name), role); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startServers starts the private Postgres, Redis and NATS that no variable replaces.
@@ -149,21 +170,27 @@ func (l *Local) startServers(ctx context.Context) error {
 			if err != nil {
 				return "", nil, err
 			}
+			for _, role := range migrations.Roles {
+				l.environment[strings.ToUpper(role.Name)+"_DATABASE_URL"] = server.URLAs("miniserver_" + role.Name)
+			}
+			l.environment["MIGRATION_DATABASE_URL"] = server.URL()
 			return server.URL(), server.Stop, nil
 		}),
 		start("REDIS_URL", func() (string, func() error, error) {
-			server, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries})
+			server, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries, Users: functions.Users()})
 			if err != nil {
 				return "", nil, err
 			}
-			return server.URL(), server.Stop, nil
+			l.people["REDIS_URL"] = server.URL()
+			return server.URLAs(functions.TogetherUser), server.Stop, nil
 		}),
 		start("NATS_URL", func() (string, func() error, error) {
-			server, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort})
+			server, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort, Users: functions.Users()})
 			if err != nil {
 				return "", nil, err
 			}
-			return server.URL(), server.Stop, nil
+			l.people["NATS_URL"] = server.URL()
+			return server.URLAs(functions.TogetherUser), server.Stop, nil
 		}),
 		l.startRabbitMQ(ctx, start),
 	)

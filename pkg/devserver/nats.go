@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/miniserversystem/miniserver/pkg/rights"
 )
 
 const (
@@ -27,11 +29,15 @@ type NATSOptions struct {
 	Dir string
 	// Port to listen on if it is free; 0 for the one used last time, or any.
 	Port int
+	// Users may do what their rights say and no more, beside the one of [NATS.URL], who
+	// may do everything. They have its password.
+	Users map[string]rights.Rights
 }
 
 // NATS is a NATS server with JetStream inside this process.
 type NATS struct {
 	dir      string
+	users    map[string]rights.Rights
 	password string
 	port     int
 	inUse    *os.File
@@ -49,7 +55,7 @@ func StartNATS(ctx context.Context, o NATSOptions) (*NATS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	n := &NATS{dir: dir}
+	n := &NATS{dir: dir, users: o.Users}
 	if err := n.start(ctx, o.Port); err != nil {
 		return nil, fmt.Errorf("start NATS in %s: %w", dir, err)
 	}
@@ -57,8 +63,11 @@ func StartNATS(ctx context.Context, o NATSOptions) (*NATS, error) {
 }
 
 // URL returns the connection string, password included.
-func (n *NATS) URL() string {
-	return fmt.Sprintf("nats://%s:%s@%s", natsUser, n.password, hostPort(n.port))
+func (n *NATS) URL() string { return n.URLAs(natsUser) }
+
+// URLAs returns the connection string of one of the Users.
+func (n *NATS) URLAs(user string) string {
+	return fmt.Sprintf("nats://%s:%s@%s", user, n.password, hostPort(n.port))
 }
 
 // Stop closes all connections and the store, and returns when that is done,

@@ -34,10 +34,17 @@ func (n *NATS) start(ctx context.Context, port int) (err error) {
 
 // run starts the server and checks that it listens.
 func (n *NATS) run(port int) error {
+	users := []*server.User{{Username: natsUser, Password: n.password}}
+	for name, rights := range n.users {
+		publish, subscribe := rights.NATS(name)
+		users = append(users, &server.User{Username: name, Password: n.password, Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
+		}})
+	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: databaseName,
 		Host:       loopback, Port: port,
-		Username: natsUser, Password: n.password,
+		Users:     users,
 		JetStream: true, StoreDir: n.dir, DisableJetStreamBanner: true,
 		JetStreamMaxMemory: natsMemoryBytes, JetStreamMaxStore: natsStoreBytes,
 		NoSigs: true,

@@ -85,6 +85,12 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 // URL returns the connection string, password included.
 func (p *Postgres) URL() string { return p.databaseURL(databaseName) }
 
+// URLAs returns the connection string of another login with the same password, which
+// the caller makes.
+func (p *Postgres) URLAs(login string) string {
+	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", login, p.password, hostPort(p.port), databaseName)
+}
+
 func (p *Postgres) databaseURL(name string) string {
 	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", databaseName, p.password, hostPort(p.port), name)
 }

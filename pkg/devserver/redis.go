@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/rights"
 )
 
 const (
@@ -37,6 +39,9 @@ type RedisOptions struct {
 	// the cluster is formed. The nodes of one share a Password.
 	Cluster  bool
 	Password string
+	// Users may do what their rights say and no more, beside the one of [Redis.URL], who
+	// may do everything. They have its password, and stay for starts without Users.
+	Users map[string]rights.Rights
 }
 
 // Redis is a running Redis server.
@@ -80,7 +85,12 @@ func StartRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 }
 
 // URL returns the connection string, password included.
-func (r *Redis) URL() string { return fmt.Sprintf("redis://:%s@%s/0", r.password, hostPort(r.port)) }
+func (r *Redis) URL() string { return r.URLAs("") }
+
+// URLAs returns the connection string of one of the Users.
+func (r *Redis) URLAs(user string) string {
+	return fmt.Sprintf("redis://%s:%s@%s/0", user, r.password, hostPort(r.port))
+}
 
 // Ports are where the server listens, and where a cluster's node talks to the
 // others (0 for one that is in none).

@@ -6,11 +6,16 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/miniserversystem/miniserver/pkg/rights"
 )
 
 // configure writes the server's configuration file. It is a file and not a
 // command line because it holds the password, which `ps` must not show.
-func (r *Redis) configure() error {
+func (r *Redis) configure(users map[string]rights.Rights) error {
+	if err := r.admit(users); err != nil {
+		return err
+	}
 	data := filepath.Join(r.dir, redisName)
 	if err := os.MkdirAll(data, privateDirMode); err != nil {
 		return err
@@ -18,7 +23,7 @@ func (r *Redis) configure() error {
 	settings := [][2]string{
 		{"bind", loopback},
 		{"port", strconv.Itoa(r.port)},
-		{"requirepass", r.password},
+		{"aclfile", r.file(".acl")},
 		{"dir", data},
 		{"pidfile", r.file(".pid")},
 		{"appendonly", "yes"},
@@ -50,6 +55,19 @@ func (r *Redis) configure() error {
 		fmt.Fprintf(&b, "%s %s\n", s[0], redisQuote(s[1]))
 	}
 	return os.WriteFile(r.file(".conf"), []byte(b.String()), privateFileMode)
+}
+
+// admit writes who may do what, unless that is to stay as it is.
+func (r *Redis) admit(users map[string]rights.Rights) error {
+	if users == nil && exists(r.file(".acl")) {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "user default on >%s ~* &* +@all\n", r.password)
+	for name, rights := range users {
+		fmt.Fprintf(&b, "user %s on >%s %s\n", name, r.password, strings.Join(rights.Redis(), " "))
+	}
+	return os.WriteFile(r.file(".acl"), []byte(b.String()), privateFileMode)
 }
 
 // redisQuote quotes a value the way Redis reads configuration files.

@@ -45,7 +45,7 @@ func (r *Redis) leftRunning() *process {
 
 // run starts the server on r.port and waits until it answers.
 func (r *Redis) run(ctx context.Context, o RedisOptions) error {
-	if err := r.configure(); err != nil {
+	if err := r.configure(o.Users); err != nil {
 		return err
 	}
 	out, log, err := openLog(r.file(".log"))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/rights"
 )
 
 // Store is a part that keeps state.
@@ -48,6 +49,9 @@ type Function struct {
 	// Domains are the database schemas that the function works on; entitlement_cleanup
 	// is that of entitlement, in a role that may do more.
 	Domains []string
+	// Rights are what it may do in Redis and NATS, where each function has a user of its
+	// name.
+	Rights rights.Rights
 	// Timeout bounds one request, Concurrency the requests of one instance at once.
 	Timeout     time.Duration
 	Concurrency int

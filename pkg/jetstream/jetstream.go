@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -103,7 +105,7 @@ func (c *Client) connect() error {
 	if c.conn != nil && !c.conn.IsClosed() {
 		return nil
 	}
-	conn, err := nats.Connect(c.url, nats.Name(c.name),
+	conn, err := nats.Connect(c.url, nats.Name(c.name), nats.CustomInboxPrefix(Inbox(userOf(c.url))),
 		nats.Timeout(connectTimeout), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		// A password that is wrong now may be right later.
@@ -173,6 +175,28 @@ func (c *Client) createStream(ctx context.Context, config jetstream.StreamConfig
 		case <-time.After(storeRetry):
 		}
 	}
+}
+
+// Inbox is where answers to a user of NATS come. It is the user's own, so that no other
+// may listen there: the events that a consumer takes come as answers, too.
+func Inbox(user string) string {
+	if user == "" {
+		return strings.TrimSuffix(nats.InboxPrefix, ".")
+	}
+	return "_INBOX_" + user
+}
+
+// userOf is the user in the first of the addresses, "" where its name is no plain token
+// of a subject.
+func userOf(addresses string) string {
+	first, _, _ := strings.Cut(addresses, ",")
+	u, err := url.Parse(first)
+	if err != nil || strings.ContainsFunc(u.User.Username(), func(r rune) bool {
+		return r != '-' && r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return ""
+	}
+	return u.User.Username()
 }
 
 // StreamName is the stream of a subject: entitlement.events is in ENTITLEMENT_EVENTS.

@@ -6,6 +6,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
 
+// Everybody is the subject of the nudges of all users.
+const Everybody = prefix + "*"
+
 const (
 	prefix = "live."
 	// maxUserID bytes keep a subject far below what makes the broker hang up on the

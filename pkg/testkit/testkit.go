@@ -24,6 +24,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/pkg/rights"
 )
 
 const (
@@ -137,8 +138,9 @@ func Redis(t testing.TB) *devserver.Redis {
 }
 
 // StartRedis is Redis with its data in dir, for tests that stop it and bring it
-// back: it comes back at the same address.
-func StartRedis(t testing.TB, dir string) *devserver.Redis {
+// back: it comes back at the same address. It has users with rights beside the one who
+// may do everything, and keeps them when it comes back.
+func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *devserver.Redis {
 	t.Helper()
 	server.once.Do(start)
 	if server.err != nil {
@@ -146,7 +148,7 @@ func StartRedis(t testing.TB, dir string) *devserver.Redis {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
 	defer cancel()
-	redis, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: dir, Binaries: server.binaries})
+	redis, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: dir, Binaries: server.binaries, Users: first(users)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,12 +161,12 @@ func StartRedis(t testing.TB, dir string) *devserver.Redis {
 }
 
 // NATS starts a NATS with JetStream for this test and returns it; it is stopped
-// when the test ends.
-func NATS(t testing.TB) *devserver.NATS {
+// when the test ends. It has users with rights beside the one who may do everything.
+func NATS(t testing.TB, users ...map[string]rights.Rights) *devserver.NATS {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
 	defer cancel()
-	nats, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: t.TempDir()})
+	nats, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: t.TempDir(), Users: first(users)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,6 +176,13 @@ func NATS(t testing.TB) *devserver.NATS {
 		}
 	})
 	return nats
+}
+
+func first(users []map[string]rights.Rights) map[string]rights.Rights {
+	if len(users) == 0 {
+		return nil
+	}
+	return users[0]
 }
 
 func admin(t testing.TB, sql string) {

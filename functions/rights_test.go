@@ -1,0 +1,97 @@
+package functions_test
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
+)
+
+// apart is a system in which each function has connections of its own, with its own
+// rights and no others, as where it is a process of its own.
+func apart(t *testing.T) (*system, *signedIssuer) {
+	t.Helper()
+	people, listener := newSignedIssuer(t), testkit.Listen(t)
+	s, values := stores(t, listener, "OIDC_ISSUER="+people.url, "POSTGRES_POOL_SIZE=2")
+	local, runtimes := fn.Local{}, []*fn.Runtime{}
+	for _, f := range functions.All {
+		own := maps.Clone(values)
+		for _, role := range migrations.Roles {
+			if !slices.Contains(f.Domains, role.Name) {
+				delete(own, strings.ToUpper(role.Name)+"_DATABASE_URL")
+			}
+		}
+		own["REDIS_URL"], own["NATS_URL"] = s.redis.URLAs(f.Name), s.nats.URLAs(f.Name)
+		loaded, err := settings.LoadFrom(own)
+		must(t, err)
+		rt := fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
+		rt.Invoke = local
+		must(t, rt.Missing(f))
+		local[f.Name], err = rt.Handler(f)
+		must(t, err)
+		if f.Name == functions.GatewayName {
+			s.runtime = rt
+		}
+		runtimes = append(runtimes, rt)
+		eventually(t, 10*time.Second, f.Name+" is ready", func() bool { return rt.Ready(t.Context(), f) == nil })
+	}
+	s.serveOn(listener, local[functions.GatewayName], runtimes...)
+	s.writer = people.token(t, nil)
+	return s, people
+}
+
+// Every function does its work with the rights that it has in Postgres, Redis and NATS.
+func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
+	t.Parallel()
+	s, people := apart(t)
+	alice, bob := people.patient(t, "alice"), people.patient(t, "bob")
+	user := s.userID(alice)
+
+	following := s.follow(alice)
+	wantStatus(t, s.grant("k1", user, "item1"), http.StatusOK)
+	eventually(t, lookEvery-2*time.Second, "the stream was nudged", func() bool { return len(following.got()) > 0 })
+	wantStatus(t, s.revoke("k2", user, "item1"), http.StatusOK)
+	wantStatus(t, s.call(http.MethodGet, "/v1/me/overview", alice, ""), http.StatusOK)
+
+	ticket := s.joined(alice, "casual", "k1", `{}`)
+	ticketStream := s.followAt(followPath(ticket), alice)
+	cancelled := s.joined(bob, "rank", "k1", `{"skill":1}`)
+	if a := s.cancelTicket(bob, cancelled); a.status >= http.StatusBadRequest {
+		t.Errorf("cancel: %d %s", a.status, a.body)
+	}
+	other := s.joined(bob, "casual", "k2", `{}`)
+	eventually(t, queuePatience, "both are matched, with a session", func() bool {
+		return s.readTicket(alice, ticket)["session"] != nil && s.readTicket(bob, other)["session"] != nil
+	})
+	eventually(t, queuePatience, "both are told", func() bool {
+		return len(s.notifications(alice, "MatchMade")) == 1 && len(s.notifications(bob, "MatchMade")) == 1
+	})
+	eventually(t, queuePatience, "its stream tells the match", func() bool { return len(ticketStream.got()) > 0 })
+
+	moneyMoves(t, s, people)
+
+	if a := s.call(http.MethodGet, "/login", "", ""); a.status >= http.StatusInternalServerError {
+		t.Errorf("/login: %d %s", a.status, a.body)
+	}
+	for _, f := range functions.All {
+		if f.Schedule > 0 {
+			s.tick(f.Name)
+		}
+	}
+	for _, says := range []string{"permission", "Permission", "NOPERM", "not authorized"} {
+		for line := range strings.Lines(s.log.String()) {
+			if strings.Contains(line, says) {
+				t.Errorf("a right is missing: %s", line)
+			}
+		}
+	}
+}
