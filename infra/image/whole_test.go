@@ -73,10 +73,18 @@ func startServers(t testing.TB, at string) servers {
 	must(t, err)
 	s := servers{database: emptyDatabase(t), tokens: "http://" + plain.Addr().String(), address: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	s.environment = map[string]string{
-		"DATABASE_URL": s.database, "REDIS_URL": testkit.Redis(t).URL(), "NATS_URL": testkit.NATS(t).URL(),
+		"REDIS_URL": testkit.Redis(t).URL(), "NATS_URL": testkit.NATS(t).URL(),
 		"OIDC_ISSUER": name, "GATEWAY_URL": s.address, "PORT": strconv.Itoa(port),
 	}
+	maps.Copy(s.environment, logins(s.database))
 	return s
+}
+
+// logins are the settings that lead to a database in the roles of compose.yaml.
+func logins(database string) map[string]string {
+	environment := map[string]string{"DATABASE_URL": database}
+	testkit.LeastRights(environment)
+	return environment
 }
 
 // emptyDatabase is one in which nothing has been migrated.
@@ -111,7 +119,9 @@ func TestComposedUnderRunc(t *testing.T) {
 	// The issuer has the name of compose.yaml, which only the container's hosts know.
 	r, s := theRunc(t), startServers(t, "http://keycloak.localhost:%d")
 
-	migrate := r.run(t, bundle(t, image(t, "migrate"), composed(t, "migrate", map[string]string{"MIGRATION_DATABASE_URL": s.database})))
+	owner := map[string]string{"MIGRATION_DATABASE_URL": s.database}
+	maps.Copy(owner, logins(s.database))
+	migrate := r.run(t, bundle(t, image(t, "migrate"), composed(t, "migrate", owner)))
 	if err := <-migrate.ended; err != nil {
 		t.Fatalf("migrate: %v", err)
 	}
@@ -154,7 +164,7 @@ func TestCertificatesOfTheBase(t *testing.T) {
 	t.Parallel()
 	r, s := theRunc(t), startServers(t, "https://127.0.0.1:%d")
 	s.database = testkit.Database(t)
-	s.environment["DATABASE_URL"] = s.database
+	maps.Copy(s.environment, logins(s.database))
 	r.run(t, bundle(t, image(t, "serve"), composed(t, "miniserver", s.environment)))
 	eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
 	if answer, status := s.grant(t); status != http.StatusOK {

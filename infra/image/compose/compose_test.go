@@ -1,12 +1,14 @@
 package compose_test
 
 import (
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/miniserversystem/miniserver/infra/image/compose"
+	"github.com/miniserversystem/miniserver/migrations"
 )
 
 const file = "../../../compose.yaml"
@@ -90,8 +92,14 @@ func TestOneCommandStartsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if migrate.MigrationDatabaseURL != s.DatabaseURL {
-		t.Error("migrate brings another database up to date")
+	for _, role := range migrations.Roles {
+		login, err := url.Parse(s.Database(role.Name))
+		owner, err2 := url.Parse(migrate.MigrationDatabaseURL)
+		if err != nil || err2 != nil || login.Host != owner.Host || login.Path != owner.Path || migrate.Database(role.Name) != login.String() {
+			t.Errorf("migrate brings another database up to date, or makes another login for %s", role.Name)
+		} else if login.User.Username() == owner.User.Username() {
+			t.Errorf("the functions are the owner of %s", role.Name)
+		}
 	}
 	if grace := functions.StopGracePeriod; grace == nil || int64(*grace) <= int64(s.ShutdownGrace) {
 		t.Errorf("it is killed after %v, before SHUTDOWN_GRACE (%s)", grace, s.ShutdownGrace)
@@ -104,8 +112,11 @@ func TestFaults(t *testing.T) {
 	good := read(t)
 	for _, c := range []struct{ old, new, says string }{
 		{"read_only: true", "readonly: true", "readonly"},
-		{"volumes: [redis:/data]", "volumes: [rediss:/data]", "undefined volume rediss"},
-		{"volumes: [redis:/data]", "", "redis: no volume is at /data"},
+		{"- redis:/data", "- rediss:/data", "undefined volume rediss"},
+		{"- redis:/data", "- redis:/elsewhere", "redis: no volume is at /data"},
+		{"redis://functions:miniserver@redis", "redis://redis", "REDIS_URL: its user or password"},
+		{"nats://functions:miniserver@nats", "nats://stranger:miniserver@nats", "NATS_URL: its user or password"},
+		{"nats.conf:/etc", "users.acl:/etc", "NATS_URL: its user or password"},
 		{"postgres:/var/lib/postgresql/data", "postgres:/var/lib/postgres", "postgres: no volume"},
 		{"image: postgres:17.6", "image: postgres:17", `the image "postgres:17" is not pinned`},
 		{"image: redis:7.4", "image: redis", `the image "redis" is not pinned`},
@@ -113,8 +124,8 @@ func TestFaults(t *testing.T) {
 		{`"127.0.0.1:5432:5432"`, `"5432:5432"`, "postgres: port 5432"},
 		{`"127.0.0.1:6379:6379"`, `"0.0.0.0:6379:6379"`, "redis: port 6379"},
 		{`"127.0.0.1:4222:4222"`, `"127.0.0.1:4223:4222"`, "the comment's NATS_URL: nothing is at"},
-		{"nats://nats:4222", "nats://nats:4223", "NATS_URL: nothing is at nats:4223"},
-		{"POSTGRES_PASSWORD: miniserver", "POSTGRES_PASSWORD: other", "DATABASE_URL: its user or password"},
+		{"@nats:4222", "@nats:4223", "NATS_URL: nothing is at nats:4223"},
+		{"POSTGRES_PASSWORD: miniserver", "POSTGRES_PASSWORD: other", "MIGRATION_DATABASE_URL: its user or password"},
 		{"KC_HTTP_PORT: \"8082\"", "KC_HTTP_PORT: \"8080\"", "OIDC_ISSUER: nothing is at"},
 		{"keycloak.localhost:172.30.82.11", "keycloak.localhost:172.30.82.12", "OIDC_ISSUER: nothing is at"},
 		{"RABBITMQ_QUEUE: classic", "RABBITMQ_QUEUE: mirrored", "RABBITMQ_QUEUE must be"},
@@ -123,7 +134,7 @@ func TestFaults(t *testing.T) {
 		{"postgres: {condition: service_healthy}", "postgres: {condition: service_started}", "miniserver waits for postgres to start"},
 		{"rabbitmq: {condition: service_healthy, required: false}", "rabbitmq: {condition: service_healthy}", "miniserver needs rabbitmq"},
 		{"realm.json:/opt", "realms.json:/opt", "realms.json: no such file"},
-		{":ro", ":rw", "keycloak may write"},
+		{"realm.json:ro", "realm.json:rw", "keycloak may write"},
 		{"pull_policy: build\n", "pull_policy: missing\n", "migrate: what is built here"},
 		{"cap_drop: [ALL]", "cap_drop: [NET_RAW]", "miniserver: it is not read_only"},
 		{"dockerfile: infra/image/Dockerfile", "dockerfile: Dockerfile", "its Dockerfile"},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -93,9 +94,7 @@ func follow(project *types.Project, from types.ServiceConfig, address string, pu
 		if !answers(service, name, host, port, published) {
 			continue
 		}
-		user, password := credentials(service)
-		given, _ := u.User.Password()
-		if u.User.Username() != user || given != password {
+		if password, _ := u.User.Password(); !knows(project, service, u.User.Username(), password) {
 			return "its user or password is not that of " + name
 		}
 		return ""
@@ -134,6 +133,32 @@ func address(s types.ServiceConfig) string {
 		}
 	}
 	return "-"
+}
+
+// knows reports whether a server lets a user in: one that it was made with, that is in
+// the file of users that it is given, or, in Postgres, that migrate makes.
+func knows(project *types.Project, s types.ServiceConfig, user, password string) bool {
+	if s.Name == "postgres" {
+		for name, value := range project.Services["migrate"].Environment {
+			if value == nil || !strings.HasSuffix(name, "_DATABASE_URL") || name == "MIGRATION_DATABASE_URL" {
+				continue
+			}
+			if u, err := url.Parse(*value); err == nil && u.User.String() == url.UserPassword(user, password).String() {
+				return true
+			}
+		}
+	}
+	line := map[string]string{
+		"redis": "user " + user + " on >" + password + " ", "nats": fmt.Sprintf("{user: %s, password: %q", user, password),
+	}[s.Name]
+	for _, volume := range s.Volumes {
+		if line != "" && volume.Type == types.VolumeTypeBind {
+			users, err := os.ReadFile(volume.Source)
+			return err == nil && user != "" && strings.Contains(string(users), line)
+		}
+	}
+	made, secret := credentials(s)
+	return user == made && password == secret
 }
 
 // credentials are what a server was made with.
