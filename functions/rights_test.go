@@ -8,8 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
@@ -93,5 +97,46 @@ func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 				t.Errorf("a right is missing: %s", line)
 			}
 		}
+	}
+}
+
+// A function that is taken over reaches no other's keys, and publishes no events that
+// are not its business.
+func TestUsersKeepToTheirOwn(t *testing.T) {
+	t.Parallel()
+	s, _ := stores(t, testkit.Listen(t))
+	for name, rights := range functions.Users() {
+		options, err := redis.ParseURL(s.redis.URLAs(name))
+		must(t, err)
+		client := redis.NewClient(options)
+		for _, family := range []string{"session:*", "rate:*", "limit:*", "mm:*", "other:*"} {
+			err := client.Set(t.Context(), strings.Replace(family, "*", name, 1), 1, time.Minute).Err()
+			if may := slices.Contains(rights.Keys, family); may != (err == nil) {
+				t.Errorf("redis: %s writes %s: %v", name, family, err)
+			}
+		}
+		if err := client.FlushAll(t.Context()).Err(); err == nil {
+			t.Errorf("redis: %s may delete everything", name)
+		}
+		_ = client.Close()
+
+		refused := make(chan error, 1)
+		conn, err := nats.Connect(s.nats.URLAs(name), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+		must(t, err)
+		for _, subject := range append(slices.Clone(event.Subjects), "live.u_1", "$JS.API.STREAM.PURGE.ENTITLEMENT_EVENTS", "$JS.API.CONSUMER.DELETE.ENTITLEMENT_EVENTS.notify") {
+			if slices.Contains(rights.Publishes, subject) || subject == "live.u_1" && len(rights.Sends) > 0 {
+				continue
+			}
+			must(t, conn.Publish(subject, nil))
+			select {
+			case err := <-refused:
+				if !strings.Contains(err.Error(), subject) {
+					t.Errorf("nats: %s publishes to %s: %v", name, subject, err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Errorf("nats: %s may publish to %s", name, subject)
+			}
+		}
+		conn.Close()
 	}
 }

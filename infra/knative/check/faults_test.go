@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"encoding/base64"
 	"slices"
 	"strings"
 	"testing"
@@ -127,8 +128,14 @@ var faults = []fault{
 
 	// Settings and secrets.
 	{name: "missing secret", kind: "Secret", in: "identity-signing", message: "there is no Secret \"identity-signing"},
-	{name: "missing key of a secret", kind: "Secret", in: "redis", message: `has no key "url"`,
+	{name: "missing key of a secret", kind: "Secret", in: "redis-stream", message: `has no key "url"`,
 		make: func(n node) { delete(n.at("data"), "url") }},
+	{name: "a login that nobody makes", kind: "Job", in: "migrate", message: "nobody makes the login of transfer",
+		make: func(n node) { n.env("TRANSFER_DATABASE_URL")["name"] = "RABBITMQ_URL" }},
+	{name: "another function's rights", kind: "Secret", in: "nats-stream", message: "has the rights of relay in NATS_URL",
+		make: func(n node) {
+			n.at("data")["url"] = base64.StdEncoding.EncodeToString([]byte("nats://relay:x@nats:4222"))
+		}},
 	{name: "a secret that nobody promised", kind: "Service", in: "grant", folder: "overlays/production", message: `there is no Secret "database-grants"`,
 		make: func(n node) {
 			n.env("ENTITLEMENT_DATABASE_URL").at("valueFrom", "secretKeyRef")["name"] = "database-grants"

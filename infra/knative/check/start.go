@@ -2,6 +2,7 @@ package check
 
 import (
 	"log/slog"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,6 +45,11 @@ func start(b *Build, pods []pod, p *problems) {
 			if pod.function == "" {
 				if s.MigrationDatabaseURL == "" {
 					p.add("%s: MIGRATION_DATABASE_URL is not set", pod.document)
+				}
+				for _, role := range migrations.Roles {
+					if s.Database(role.Name) == "" {
+						p.add("%s: nobody makes the login of %s", pod.document, role.Name)
+					}
 				}
 				continue
 			}
@@ -107,8 +113,13 @@ func givenMore(pod pod, f fn.Function, environment map[string]string, p *problem
 		"IDENTITY_SIGNING_KEY": f.Public, "OIDC_CLIENT_SECRET": f.Public, "SESSION_REDIS_URL": f.Public,
 		"WEBHOOK_SECRETS": f.Name == "deliver",
 	}
-	for _, domain := range migrations.Domains {
-		needed[strings.ToUpper(domain)+"_DATABASE_URL"] = slices.Contains(f.Domains, domain)
+	for _, role := range migrations.Roles {
+		needed[strings.ToUpper(role.Name)+"_DATABASE_URL"] = slices.Contains(f.Domains, role.Name)
+	}
+	for _, name := range []string{"REDIS_URL", "NATS_URL"} {
+		if u, err := url.Parse(environment[name]); err == nil && u.User.Username() != "" && u.User.Username() != f.Name {
+			p.add("%s has the rights of %s in %s", pod.document, u.User.Username(), name)
+		}
 	}
 	for name, need := range needed {
 		if _, given := environment[name]; given && !need {
