@@ -62,8 +62,8 @@ type Postgres struct {
 // StartPostgres returns a PostgreSQL server with an empty or earlier filled
 // database "miniserver" (UTF-8, sorted by code point) and a superuser of the
 // same name, ready for connections. It creates the database cluster the first
-// time and adopts a server left running on the same Dir. ctx bounds the start
-// only; when it ends meanwhile, nothing is left running. Errors quote the
+// time, and uses the server that another process runs on the same Dir. ctx bounds the
+// start only; when it ends meanwhile, nothing is left running. Errors quote the
 // server's log and say what to do.
 func StartPostgres(ctx context.Context, o PostgresOptions) (*Postgres, error) {
 	dir, err := ownDir(o.Dir)

@@ -21,14 +21,14 @@ func (p *Postgres) adoptOrRun(ctx context.Context, o PostgresOptions) error {
 			return err
 		}
 		if err == nil && p.durable() == o.Durable {
-			logTo(o.Log, ctx, "using the PostgreSQL left running", "dir", p.dir, "pid", left.handle.Pid)
+			logTo(o.Log, ctx, "using the PostgreSQL that runs here", "dir", p.dir, "pid", left.handle.Pid)
 			p.proc, p.watcher = left, left.parent("sh", p.data)
 			return nil
 		}
 		if err == nil && !p.users.sole() {
 			return fmt.Errorf("%w: it was started with Durable=%t", ErrInUse, !o.Durable)
 		}
-		logTo(o.Log, ctx, "ending the PostgreSQL left running", "dir", p.dir, "pid", left.handle.Pid, "reason", err)
+		logTo(o.Log, ctx, "ending the PostgreSQL that runs here", "dir", p.dir, "pid", left.handle.Pid, "reason", err)
 		steps := postgresStop
 		if err != nil {
 			steps = steps[1:]
