@@ -19,8 +19,7 @@ const watch = `signal=$1; shift
 "$@" 3>&- 4>&- &
 echo $! >&4
 exec 4>&-
-flock -x 3
-kill -$signal $!
+flock -x 3 && kill -$signal $!
 wait $!`
 
 // launchWatched starts a server that is sent a signal when nobody shares the lock of
