@@ -131,7 +131,7 @@ var faults = []fault{
 	{name: "missing key of a secret", kind: "Secret", in: "redis-stream", message: `has no key "url"`,
 		make: func(n node) { delete(n.at("data"), "url") }},
 	{name: "a login that nobody makes", kind: "Job", in: "migrate", message: "nobody makes the login of transfer",
-		make: func(n node) { n.env("TRANSFER_DATABASE_URL")["name"] = "RABBITMQ_URL" }},
+		make: func(n node) { n.env("TRANSFER_DATABASE_URL")["name"] = "METRICS_ADDRESS" }},
 	{name: "another function's rights", kind: "Secret", in: "nats-stream", message: "has the rights of relay in NATS_URL",
 		make: func(n node) {
 			n.at("data")["url"] = base64.StdEncoding.EncodeToString([]byte("nats://relay:x@nats:4222"))

@@ -117,7 +117,11 @@ func givenMore(pod pod, f fn.Function, environment map[string]string, p *problem
 		needed[strings.ToUpper(role.Name)+"_DATABASE_URL"] = slices.Contains(f.Domains, role.Name)
 	}
 	for _, name := range []string{"REDIS_URL", "NATS_URL"} {
-		if u, err := url.Parse(environment[name]); err == nil && u.User.Username() != "" && u.User.Username() != f.Name {
+		u, err := url.Parse(environment[name])
+		if err != nil {
+			continue // settings say so
+		}
+		if _, ours := functions.Users()[u.User.Username()]; ours && u.User.Username() != f.Name {
 			p.add("%s has the rights of %s in %s", pod.document, u.User.Username(), name)
 		}
 	}
