@@ -224,7 +224,9 @@ func TestGrantByAnOwner(t *testing.T) {
 	exec(t, admin, fmt.Sprintf(`CREATE ROLE %s LOGIN CREATEROLE PASSWORD E'it\'s "\\'`, u.User.Username()))
 	exec(t, admin, fmt.Sprintf(`ALTER DATABASE %s OWNER TO %s`, strings.TrimPrefix(u.Path, "/"), u.User.Username()))
 	exec(t, admin, `GRANT CREATE ON SCHEMA public TO `+u.User.Username())
-	t.Cleanup(func() { _, _ = admin.Exec(context.Background(), fmt.Sprintf(`REASSIGN OWNED BY %s TO CURRENT_USER`, u.User.Username())) })
+	t.Cleanup(func() {
+		_, _ = admin.Exec(context.Background(), fmt.Sprintf(`REASSIGN OWNED BY %s TO CURRENT_USER`, u.User.Username()))
+	})
 	logins := map[string]string{}
 	for _, role := range migrations.Roles {
 		logins[role.Name] = login(t, database)
