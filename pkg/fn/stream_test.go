@@ -18,7 +18,7 @@ func TestHeadOpensNoStream(t *testing.T) {
 	var opened, followed atomic.Int64
 	stream := fn.Function{Name: "f", New: func(e *fn.Env) error {
 		e.Authorize = func(http.ResponseWriter, *http.Request, fn.Route) (auth.Identity, error) { return auth.Identity{}, nil }
-		fn.HandleStream(e, fn.Route{ID: "stream", Method: http.MethodGet, Path: "/stream", Stream: true},
+		fn.HandleStream(e, fn.Route{ID: "stream", Method: http.MethodGet, Path: "/stream", Stream: true}, "",
 			func(context.Context, *struct{}) (int64, error) { return opened.Add(1), nil },
 			func(_ context.Context, events *fn.Events, _ int64) { followed.Add(1); _ = events.KeepAlive() })
 		return nil

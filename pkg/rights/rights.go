@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 )
 
@@ -60,14 +59,15 @@ func (r Rights) Redis() []string {
 }
 
 // NATS are the subjects on which a user with these rights may publish, and to which it
-// may subscribe. Every client makes the streams that are missing; one that exists it
-// cannot change.
+// may subscribe. It makes the streams that it uses where they are missing; one that
+// exists it cannot change.
 func (r Rights) NATS(user string) (publish, subscribe []string) {
-	for _, subject := range event.Subjects {
-		publish = append(publish, "$JS.API.STREAM.CREATE."+jetstream.StreamName(subject))
+	publish = append(publish, "$JS.API.INFO") // what readiness asks
+	for _, subject := range r.Publishes {
+		publish = append(publish, subject, "$JS.API.STREAM.CREATE."+jetstream.StreamName(subject))
 	}
-	publish = append(publish, r.Publishes...)
 	for _, c := range append(slices.Clone(r.Consumes), r.Watches...) {
+		publish = append(publish, "$JS.API.STREAM.CREATE."+jetstream.StreamName(c.Subject))
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+jetstream.StreamName(c.Subject)+"."+c.Durable)
 	}
 	for _, c := range r.Consumes {
