@@ -74,7 +74,7 @@ func TestLog(t *testing.T) {
 	}
 	var key struct{ D string }
 	must(t, json.Unmarshal([]byte(s.runtime.Settings.IdentitySigningKey), &key))
-	database, err := url.Parse(s.runtime.Settings.DatabaseURL)
+	database, err := url.Parse(s.runtime.Settings.EntitlementDatabaseURL)
 	must(t, err)
 	password, _ := database.User.Password()
 	signer, err := auth.NewSigner(s.runtime.Settings.IdentitySigningKey)

@@ -114,7 +114,10 @@ func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 		}
 	}
 	if r.ahead == nil && report.Retried == 0 {
-		return report, r.advance(ctx, last)
+		if err := r.advance(ctx, last); err != nil || report.More {
+			return report, err
+		}
+		return report, r.passOthers(ctx)
 	}
 	if r.ahead = nil; report.More {
 		r.ahead = &walk{last, r.age}

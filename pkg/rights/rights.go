@@ -82,6 +82,5 @@ func (r Rights) NATS(user string) (publish, subscribe []string) {
 }
 
 func unique(list []string) []string {
-	slices.Sort(list)
-	return slices.Compact(list)
+	return slices.Compact(slices.Sorted(slices.Values(list))) // the list may be the registry's own
 }
