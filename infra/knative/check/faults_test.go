@@ -144,7 +144,7 @@ var faults = []fault{
 		make: func(n node) { n.env("ENTITLEMENT_DATABASE_URL").at("valueFrom", "secretKeyRef")["key"] = "dsn" }},
 	{name: "a setting that there is not", kind: "ConfigMap", in: "settings", message: "there is no setting WAKE",
 		make: func(n node) { n.at("data")["WAKE"] = "true" }},
-	{name: "a setting out of range", kind: "ConfigMap", in: "settings", message: "POSTGRES_POOL_SIZE must be at least 1",
+	{name: "a setting out of range", kind: "ConfigMap", in: "settings", message: "POSTGRES_POOL_SIZE must be 1 to 1000",
 		make: func(n node) { n.at("data")["POSTGRES_POOL_SIZE"] = "0" }},
 	{name: "a function that ticks itself", kind: "ConfigMap", in: "settings", message: "SCHEDULE is auto",
 		make: func(n node) { n.at("data")["SCHEDULE"] = "auto" }},

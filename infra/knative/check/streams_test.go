@@ -33,7 +33,9 @@ func TestChannelStreams(t *testing.T) {
 				func() {
 					client := ours.New(url, "test", ours.Limits{MaxBytes: -1, MaxAge: time.Hour, Replicas: 1})
 					defer client.Close()
-					must(t, client.Ready(t.Context()))
+					for _, subject := range event.Subjects {
+						must(t, ours.NewPublisher(client, subject).Ready(t.Context()))
+					}
 				},
 				func() { wakes(t, js) },
 			}
