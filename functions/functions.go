@@ -77,7 +77,7 @@ var All = []fn.Function{
 		Routes: []fn.Route{gateway.Overview, gateway.LinkIdentity},
 		Stores: []fn.Store{fn.Redis},
 		// As long as the live stream behind it.
-		Rights:  rights.Rights{Keys: []string{"session:*", "rate:*", "limit:*", "open:*"}},
+		Rights:  rights.Rights{Keys: []string{"session:*", "rate:*", "open:*"}},
 		Timeout: 5 * time.Minute, Concurrency: 200, MinScale: 1, MaxScale: 10,
 	},
 	{

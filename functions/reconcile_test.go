@@ -196,6 +196,23 @@ func TestWatermarksOfTransfersMove(t *testing.T) {
 	}
 }
 
+// A consumer that never got on has a mark, too: cleanup goes by the slowest.
+func TestConsumerThatNeverGotOnHasAMark(t *testing.T) {
+	t.Parallel()
+	s, people := withPlayers(t, "WAKES=false", "RECONCILE_AFTER=1ms")
+	operator := people.token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
+	alice := people.player(t, "alice")
+	s.opened(operator, s.userID(alice), "10")
+	s.tick("relay") // and settle never runs
+	s.tick("reconcile")
+	_, err := s.pool.Exec(t.Context(), `UPDATE integration.outbox_events SET finished_at = now() - interval '8 days'`)
+	must(t, err)
+	s.tick("cleanup")
+	if n := s.count(`SELECT count(*) FROM integration.outbox_events`); n != 1 {
+		t.Errorf("%d events are kept that settle never got, want 1", n)
+	}
+}
+
 // The same event twice in one batch is settled once.
 func TestSettledOnceWithinABatch(t *testing.T) {
 	t.Parallel()

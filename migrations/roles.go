@@ -25,8 +25,7 @@ var Roles = []Role{
 }
 
 // Limits of every statement and transaction of a role, which hold behind a pooler, too.
-// A function's own are no longer. The overlap of a notification stream (15 s) must
-// exceed both together.
+// A function never sets longer ones itself (pkg/postgres).
 const (
 	StatementTimeout = 10 * time.Second
 	IdleTimeout      = 5 * time.Second // within a transaction
@@ -43,7 +42,7 @@ func limits(statement, idle time.Duration) map[string]string {
 
 // Grant makes the login that loginURL names what role says, and nothing else, in the
 // database at url, after Up. A login that does not exist is created, for which url's own
-// needs CREATEROLE; one that does gets the password of loginURL when it has another.
+// needs CREATEROLE; an existing login whose password differs is given that of loginURL.
 // Call it again after each Up: it is then given what is new. loginURL may lead through a
 // pooler; nothing connects to it. One with the login of url is left alone: that is the
 // owner, who may do everything.
@@ -74,6 +73,10 @@ func grant(ctx context.Context, url, loginURL string, role Role, limits map[stri
 	}
 	name := pgx.Identifier{login.User}.Sanitize()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// Grants wait behind whatever this waits for.
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+			return err
+		}
 		// Of several that migrate at once, one grants: Postgres has no patience for more.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('miniserver roles', 0))`); err != nil {
 			return err

@@ -83,7 +83,8 @@ func StartProgram(t testing.TB, path string, environment map[string]string, argu
 		command.Env = append(command.Env, name+"="+value)
 	}
 	slices.Sort(command.Env)
-	child, err := devserver.StartChild(command)
+	// On this thread: it may be in a network of its own.
+	child, err := devserver.StartChildHere(command)
 	must(t, err)
 	p := &Program{child, log}
 	t.Cleanup(func() {

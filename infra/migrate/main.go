@@ -8,6 +8,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -59,6 +60,10 @@ func migrate(ctx context.Context, s settings.Settings, domain string) error {
 	if err := migrations.Up(ctx, url, domain); err != nil || s.MigrationDatabaseURL == "" {
 		return err
 	}
+	if s.CleanupDatabaseURL == "" && domain == "entitlement" && !sameUser(url, s.Database(domain)) {
+		// Its rights would replace those of the login that the functions use.
+		return errors.New("set ENTITLEMENT_CLEANUP_DATABASE_URL, for a login of cleanup's own: it owns the audit, which no other function may")
+	}
 	for _, role := range migrations.Roles {
 		login := s.Database(role.Name)
 		if role.Domain != domain || login == "" {
@@ -72,6 +77,13 @@ func migrate(ctx context.Context, s settings.Settings, domain string) error {
 		}
 	}
 	return nil
+}
+
+// sameUser reports whether two URLs name one login.
+func sameUser(one, other string) bool {
+	a, err := pgx.ParseConfig(one)
+	b, err2 := pgx.ParseConfig(other)
+	return err != nil || err2 != nil || a.User == b.User // what cannot be read is told later
 }
 
 // sameDatabase reports whether two URLs name one database. A pooler has other hosts

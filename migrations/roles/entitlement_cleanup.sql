@@ -8,7 +8,10 @@ DECLARE
     part regclass;
 BEGIN
     FOR part IN SELECT relid FROM pg_partition_tree('entitlement.entitlement_audit') LOOP
-        EXECUTE format('ALTER TABLE %s OWNER TO {role}', part);
+        -- Only where it is another's: this locks out grants.
+        IF (SELECT relowner FROM pg_class WHERE oid = part) <> '{role}'::regrole THEN
+            EXECUTE format('ALTER TABLE %s OWNER TO {role}', part);
+        END IF;
         EXECUTE format('GRANT ALL ON %s TO {role}', part);
     END LOOP;
 END $$;

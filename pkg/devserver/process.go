@@ -30,12 +30,33 @@ func (c *Child) Err() error { return c.failure }
 // a test that is killed or times out leaves nothing behind.
 func StartChild(cmd *exec.Cmd) (*Child, error) { return start(cmd, syscall.SIGKILL) }
 
-// start starts cmd, which gets a signal when this process ends; 0 is none.
-func start(cmd *exec.Cmd, atOurEnd syscall.Signal) (*Child, error) {
+// StartChildHere is StartChild on the calling thread, for a program that is to be in
+// that thread's network. The thread must last: the program ends with it.
+func StartChildHere(cmd *exec.Cmd) (*Child, error) {
+	endWithUs(cmd, syscall.SIGKILL)
+	ended := make(chan struct{})
+	c := &Child{Ended: ended}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	c.Process = cmd.Process
+	go func() {
+		c.failure = cmd.Wait()
+		close(ended)
+	}()
+	return c, nil
+}
+
+func endWithUs(cmd *exec.Cmd, signal syscall.Signal) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	cmd.SysProcAttr.Pdeathsig = atOurEnd
+	cmd.SysProcAttr.Pdeathsig = signal
+}
+
+// start starts cmd, which gets a signal when this process ends; 0 is none.
+func start(cmd *exec.Cmd, atOurEnd syscall.Signal) (*Child, error) {
+	endWithUs(cmd, atOurEnd)
 	ended, started := make(chan struct{}), make(chan error)
 	c := &Child{Ended: ended}
 	go func() {

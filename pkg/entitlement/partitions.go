@@ -2,6 +2,7 @@ package entitlement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,10 +21,11 @@ const (
 	lockTimeout = "1s"
 	// excludeBefore a month begins it may still be kept out of the DEFAULT partition.
 	excludeBefore = 24 * time.Hour
-	// SQLSTATEs of a constraint that is not there, and of DEFAULT having got a row of
-	// the month in this moment.
-	undefinedObject = "42704"
-	checkViolation  = "23514"
+	// SQLSTATEs of a constraint that is not there, of DEFAULT having got a row of the
+	// month in this moment, and of a lock timeout.
+	undefinedObject  = "42704"
+	checkViolation   = "23514"
+	lockNotAvailable = "55P03"
 )
 
 // EnsureAudit makes this month's audit partition and those of the next three
@@ -43,6 +45,7 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 	if err != nil {
 		return counts, err
 	}
+	var failures []error
 	month := monthOf(now)
 	for ahead := range monthsAhead + 1 {
 		m := month.AddDate(0, ahead, 0)
@@ -50,22 +53,21 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 			continue
 		}
 		made, err := s.makePartition(ctx, m, now)
-		if err != nil {
-			return counts, err
-		}
 		if made {
 			delete(existing.excluded, partitionName(m))
 			counts.PartitionsMade++
 		} else {
 			counts.PartitionsSkipped++
 		}
-	}
-	// What a cleanup left that was killed on the way: no grant of that month could be
-	// written, once it begins.
-	for name := range existing.excluded {
-		if err := s.include(ctx, name); err != nil {
-			return counts, err
+		if postgres.Code(err) == lockNotAvailable {
+			return counts, err // grants have waited for long enough
 		}
+		failures = append(failures, err) // the other months, and what is to be dropped, go on
+	}
+	// Constraints left by a cleanup that was killed: once their month begins, no grant
+	// could be written.
+	for name := range existing.excluded {
+		failures = append(failures, s.include(ctx, name))
 	}
 	oldest := partitionName(month.AddDate(0, -r.AuditMonths, 0))
 	for name := range existing.partitions {
@@ -74,11 +76,11 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 			continue
 		}
 		if err := s.alone(ctx, `DROP TABLE IF EXISTS entitlement.`+name); err != nil {
-			return counts, err
+			return counts, errors.Join(append(failures, err)...)
 		}
 		counts.PartitionsDropped++
 	}
-	return counts, nil
+	return counts, errors.Join(failures...)
 }
 
 const partitionPrefix = "entitlement_audit_y"

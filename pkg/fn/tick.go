@@ -168,7 +168,7 @@ func (d *drain) step(ctx context.Context) (Report, error) {
 		return report, nil
 	}
 	return report, fault.Unreachable("What this function works on",
-		fmt.Errorf("a step hung for %s until TICK_BUDGET ended: %w", took.Round(time.Millisecond), err))
+		fmt.Errorf("a step had run for %s when TICK_BUDGET ended, and was cut off: %w", took.Round(time.Millisecond), err))
 }
 
 // safely turns a panic into an error: the next tick must find the drain free, and

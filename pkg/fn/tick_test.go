@@ -218,7 +218,7 @@ func TestStepThatHangs(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
 		t.Errorf("a step that hung for the whole budget was answered %d %s", w.Code, w.Body)
 	}
-	if !strings.Contains(log.String(), "a step hung for") || !strings.Contains(log.String(), "source=0") {
+	if !strings.Contains(log.String(), "a step had run for") || !strings.Contains(log.String(), "source=0") {
 		t.Errorf("the log does not say which source hung: %q", log)
 	}
 }

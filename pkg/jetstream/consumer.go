@@ -165,10 +165,10 @@ func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
 	return consumer, nil
 }
 
-// forget makes the next call look stream and consumer up anew.
+// forget makes the next call look for stream and consumer anew.
 func (c *Consumer) forget() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.consumer = nil
-	c.client.forgetStreams()
+	c.client.forget(c.subject)
 }

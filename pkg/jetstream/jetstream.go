@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/singleflight"
 )
 
 const (
@@ -50,7 +51,9 @@ type Client struct {
 	name   string
 	limits Limits
 
-	mutex   sync.Mutex
+	making singleflight.Group // of a stream, by subject
+
+	mutex   sync.Mutex // held while connecting, and never while JetStream is asked
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	streams map[string]bool // by subject: they exist, as far as we know
@@ -63,40 +66,50 @@ func New(url, name string, limits Limits) *Client {
 
 // Ready connects when needed and returns nil when JetStream answered.
 func (c *Client) Ready(ctx context.Context) error {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if err := c.connected(); err != nil {
+	js, _, err := c.connected("")
+	if err != nil {
 		return err
 	}
-	_, err := c.js.AccountInfo(ctx)
+	_, err = js.AccountInfo(ctx)
 	return err
 }
 
 // jetstream connects when needed, and makes the stream of subject when it is missing.
 // Other streams are not asked for: one that cannot be made holds up no other subject.
 func (c *Client) jetstream(ctx context.Context, subject string) (jetstream.JetStream, error) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if err := c.connected(); err != nil {
-		return nil, err
+	js, exists, err := c.connected(subject)
+	if err != nil || exists {
+		return js, err
 	}
-	if !c.streams[subject] {
-		if err := c.ensureStream(ctx, subject); err != nil {
+	made := c.making.DoChan(subject, func() (any, error) {
+		if err := c.ensureStream(js, subject); err != nil {
 			return nil, err
 		}
+		c.mutex.Lock()
+		defer c.mutex.Unlock()
 		c.streams[subject] = true
+		return nil, nil
+	})
+	select {
+	case result := <-made:
+		return js, result.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return c.js, nil
 }
 
-func (c *Client) connected() error {
+// connected connects when needed, and reports whether the stream of subject exists, as
+// far as is known.
+func (c *Client) connected(subject string) (js jetstream.JetStream, exists bool, err error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
 	if err := c.connect(); err != nil {
-		return err
+		return nil, false, err
 	}
 	if !c.conn.IsConnected() {
-		return fmt.Errorf("nats: %s", strings.ToLower(c.conn.Status().String()))
+		return nil, false, fmt.Errorf("nats: %s", strings.ToLower(c.conn.Status().String()))
 	}
-	return nil
+	return c.js, c.streams[subject], nil
 }
 
 func (c *Client) connect() error {
@@ -136,10 +149,18 @@ func (c *Client) forgetStreams() {
 	clear(c.streams)
 }
 
-func (c *Client) ensureStream(ctx context.Context, subject string) error {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+// forget makes the next use of a subject look for its stream anew.
+func (c *Client) forget(subject string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	delete(c.streams, subject)
+}
+
+// ensureStream is bounded by itself: no caller's patience decides for all that wait.
+func (c *Client) ensureStream(js jetstream.JetStream, subject string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	err := c.createStream(ctx, jetstream.StreamConfig{
+	err := createStream(ctx, js, jetstream.StreamConfig{
 		Name:       StreamName(subject),
 		Subjects:   []string{subject},
 		Storage:    jetstream.FileStorage,
@@ -159,10 +180,10 @@ func (c *Client) ensureStream(ctx context.Context, subject string) error {
 
 // createStream tries again while the server still removes the files of a stream
 // of the same name: a delete answers before they are gone.
-func (c *Client) createStream(ctx context.Context, config jetstream.StreamConfig) error {
+func createStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
 	patience := time.After(storePatience)
 	for {
-		_, err := c.js.CreateStream(ctx, config)
+		_, err := js.CreateStream(ctx, config)
 		var refused *jetstream.APIError
 		if !errors.As(err, &refused) || refused.ErrorCode != storeNotCreated {
 			return err

@@ -15,6 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/rights"
+	"github.com/miniserversystem/miniserver/pkg/testkit"
 )
 
 // The headers are a contract with consumers that we do not know.
@@ -226,3 +228,32 @@ func TestLostPublishAcknowledgement(t *testing.T) {
 }
 
 var _ outbox.Publisher = (*jetstream.Publisher)(nil)
+
+// A stream whose making JetStream does not answer, as where a right is missing, holds up
+// no other subject meanwhile.
+func TestSilenceHoldsUpItsSubjectOnly(t *testing.T) {
+	t.Parallel()
+	user := rights.Rights{Publishes: []string{event.EntitlementSubject}}
+	client := jetstream.New(testkit.NATS(t, map[string]rights.Rights{"relay": user}).URLAs("relay"), "test", limits)
+	t.Cleanup(client.Close)
+	silent := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	must(t, jetstream.NewPublisher(client, event.EntitlementSubject).Ready(ctx)) // connected
+	go func() { silent <- jetstream.NewPublisher(client, event.MatchmakingSubject).Ready(ctx) }()
+	for range 20 {
+		if err := jetstream.NewPublisher(client, event.EntitlementSubject).Publish(ctx, []event.Message{message("k")})[0]; err != nil {
+			t.Fatalf("beside a stream that is not answered: %v", err)
+		}
+		must(t, client.Ready(ctx))
+	}
+	select {
+	case err := <-silent:
+		t.Errorf("the other stream was answered: %v; this test shows nothing", err)
+	default:
+	}
+	cancel()
+	if err := <-silent; err == nil {
+		t.Error("a stream that cannot be made is ready")
+	}
+}

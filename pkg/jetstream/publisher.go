@@ -91,7 +91,7 @@ func (p *Publisher) judge(err error) error {
 		return fmt.Errorf("%w: %v", outbox.ErrRefused, err)
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		// The stream is gone: the next Ready makes it again.
-		p.client.forgetStreams()
+		p.client.forget(p.subject)
 	}
 	return fmt.Errorf("%w: %v", outbox.ErrBroker, err)
 }

@@ -6,9 +6,9 @@
 // nothing changes a claimed row without that token: a worker that was paused
 // for longer than its lease (a zombie) can no longer touch what somebody else
 // now holds, and is told so. The attempt is counted at the claim, so that a
-// payload that kills its worker still comes to an end; what was claimed together
-// with it is claimed again in ever smaller parts, until the bad row is alone, and
-// only deaths alone count. And the database's clock alone decides when a lease ends; a worker stops early by its own
+// payload that kills its worker still comes to an end. The rows claimed with it are
+// claimed again in ever smaller batches until the bad row is alone; only a death in
+// a claim of one counts as an attempt. And the database's clock alone decides when a lease ends; a worker stops early by its own
 // monotonic clock, which no time server can move.
 //
 // A table that is leased has these columns; migrations/ has three of them:

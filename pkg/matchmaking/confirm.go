@@ -70,13 +70,7 @@ func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report,
 		return report, unreachable(err)
 	}
 	if len(messages) < confirmBatch { // the end of the walk
-		deleted, err := c.store.deleteConsumers(ctx, mode, c.idle)
-		if err != nil {
-			return report, err
-		}
-		if deleted > 0 {
-			c.log.InfoContext(ctx, "deleted the consumers of announcers that ended", "mode", mode, "count", deleted)
-		}
+		defer c.deleteConsumers(ctx, mode)
 	}
 	if len(messages) == 0 {
 		return report, nil
@@ -104,6 +98,17 @@ func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report,
 		c.from[mode] = "(" + messages[len(messages)-1].ID
 	}
 	return report, nil
+}
+
+// deleteConsumers tidies up; what fails is tried again after the next walk.
+func (c *Confirmer) deleteConsumers(ctx context.Context, mode string) {
+	deleted, err := c.store.deleteConsumers(ctx, mode, c.idle)
+	switch {
+	case err != nil:
+		c.log.WarnContext(ctx, "consumers of announcers that ended are not deleted", "mode", mode, "error", err.Error())
+	case deleted > 0:
+		c.log.InfoContext(ctx, "deleted the consumers of announcers that ended", "mode", mode, "count", deleted)
+	}
 }
 
 func (c *Confirmer) missing(ctx context.Context, ids []uuid.UUID) (map[string]bool, error) {

@@ -48,21 +48,28 @@ func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error
 // little early. Its error is fault.Unavailable.
 func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
 	changed := make([]bool, 0, len(tickets))
+	failed, failure := 0, error(nil)
 	for batch := range slices.Chunk(tickets, changedBatch) {
 		pipe := s.client.Pipeline()
 		answers := make([]*redis.SliceCmd, len(batch))
 		for i, t := range batch {
 			answers[i] = pipe.HMGet(ctx, ticketKey(t.Mode, t.ID), "status", "session", "session_error")
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, unreachable(err)
-		}
+		_, _ = pipe.Exec(ctx) // each answer has its error
 		for i, t := range batch {
-			fields := answers[i].Val()
+			fields, err := answers[i].Result()
+			if err != nil { // the node of its mode is away: as far as is known it did not change
+				failed, failure = failed+1, err
+				changed = append(changed, false)
+				continue
+			}
 			status, placed := text(fields[0]), text(fields[1]) != "" || text(fields[2]) != ""
 			over := t.Status == Queued && !time.Now().Before(t.ExpiresAt)
 			changed = append(changed, status != t.Status || over || placed && t.Status == Matched)
 		}
+	}
+	if failed > 0 && failed == len(tickets) {
+		return nil, unreachable(failure)
 	}
 	return changed, nil
 }

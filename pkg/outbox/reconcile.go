@@ -176,9 +176,15 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	var now time.Time
 	var from uuid.UUID
 	var republished *time.Time
+	var marked bool
 	err := r.Pool.QueryRow(ctx, fmt.Sprintf(`
-		SELECT now(), coalesce(m.up_to, '00000000-0000-0000-0000-000000000000'), m.republished_at
-		FROM (SELECT) nothing LEFT JOIN %s m ON m.consumer = $1`, r.Marks), r.Name).Scan(&now, &from, &republished)
+		SELECT now(), coalesce(m.up_to, '00000000-0000-0000-0000-000000000000'), m.republished_at, m.consumer IS NOT NULL
+		FROM (SELECT) nothing LEFT JOIN %s m ON m.consumer = $1`, r.Marks), r.Name).Scan(&now, &from, &republished, &marked)
+	if err == nil && !marked {
+		// Cleanup goes by the slowest mark, so one that never moved must be there, too.
+		_, err = r.Pool.Exec(ctx, fmt.Sprintf(`
+			INSERT INTO %s (consumer, up_to) VALUES ($1, '00000000-0000-0000-0000-000000000000') ON CONFLICT DO NOTHING`, r.Marks), r.Name)
+	}
 	if err != nil {
 		return nil, postgres.Wrap("reconcile", err)
 	}

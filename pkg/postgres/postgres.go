@@ -22,6 +22,7 @@ import (
 const (
 	connectTimeout    = 3 * time.Second
 	statementTimeout  = 10 * time.Second
+	idleTimeout       = 5 * time.Second // within a transaction
 	maxConnIdle       = 5 * time.Minute
 	healthCheckPeriod = 15 * time.Second
 	// A connection is replaced after 4 to 5 minutes: it may lead to a server that is no
@@ -73,7 +74,7 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	if mode == pgx.QueryExecModeCacheStatement {
 		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
 		// A process that freezes in a transaction keeps old rows from being vacuumed.
-		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
+		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(idleTimeout.Milliseconds())
 		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	}
 	if !strings.Contains(url, "target_session_attrs=") {

@@ -61,7 +61,7 @@ type Settings struct {
 	LimitAnonymousRate   int               `env:"LIMIT_ANONYMOUS_RATE" envDefault:"100" min:"1" max:"1000000" doc:"Requests a second that an address may send without a valid token or session."`
 	LimitAnonymousBurst  int               `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" min:"1" max:"1000000" doc:"Requests that an address may send so at once."`
 	LimitSignIns         int               `env:"LIMIT_SIGN_INS" envDefault:"120" min:"1" max:"1000000" doc:"Sign-ins that an address may begin in a minute. Each takes about 700 bytes of Redis until it is finished, 10 minutes at most."`
-	LimitPatience        time.Duration     `env:"LIMIT_PATIENCE" envDefault:"100ms" min:"1ms" max:"1s" doc:"How long a request waits for Redis to count it. After that limits are each process's own, and Redis is asked again a second later."`
+	LimitPatience        time.Duration     `env:"LIMIT_PATIENCE" envDefault:"100ms" min:"1ms" max:"1s" doc:"How long a request waits for Redis to count it. After that, each process enforces the limits by itself and asks Redis again a second later."`
 	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
 	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" min:"10ms" max:"30s" doc:"How long the parts of /v1/me/overview may take, all together."`
 	StreamsPerUser       int               `env:"STREAMS_PER_USER" envDefault:"8" min:"1" max:"1000" doc:"Live streams that a user may have open at once, on all instances together."`

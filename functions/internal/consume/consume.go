@@ -103,8 +103,8 @@ func (b *batch) decode(ctx context.Context, deliveries []event.Delivery) (readab
 }
 
 // accept stores items in one statement. One that fails because of an event is halved
-// until that event is alone; so is one of which a message has failed before, whatever
-// the error says: it may be that message.
+// until that event is alone. A batch that holds a redelivered message is halved, too,
+// whatever the error: that message may be the cause.
 func (b *batch) accept(ctx context.Context, items []item) error {
 	if len(items) == 0 {
 		return nil
