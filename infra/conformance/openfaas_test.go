@@ -67,8 +67,11 @@ func (s stack) environment(t testing.TB, function string, suite map[string]strin
 	dir := t.TempDir()
 	for _, secret := range described.Secrets {
 		name := strings.ToUpper(strings.ReplaceAll(secret, "-", "_"))
-		if strings.HasSuffix(name, "_DATABASE_URL") {
-			name = "DATABASE_URL"
+		for _, store := range []string{"DATABASE_URL", "REDIS_URL", "NATS_URL"} {
+			// Each function or domain has one of its own, which the suite does not tell apart.
+			if strings.HasSuffix(name, "_"+store) {
+				name = store
+			}
 		}
 		value, ok := suite[name]
 		if !ok {
