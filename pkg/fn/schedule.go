@@ -9,7 +9,7 @@ import (
 )
 
 // scheduleStagger is between the ticks of functions with the same schedule.
-const scheduleStagger = 100 * time.Millisecond
+const scheduleStagger = 30 * time.Millisecond
 
 // RunSchedule ticks every function that has a schedule, until ctx ends. It is the
 // cron of a process that holds all functions. Ticks overlap, as they do on platforms: a
