@@ -32,8 +32,31 @@ func StartChild(cmd *exec.Cmd) (*Child, error) { return start(cmd, syscall.SIGKI
 
 // StartChildHere is StartChild on the calling thread, for a program that is to be in
 // that thread's network. The thread must last: the program ends with it.
-func StartChildHere(cmd *exec.Cmd) (*Child, error) {
-	endWithUs(cmd, syscall.SIGKILL)
+func StartChildHere(cmd *exec.Cmd) (*Child, error) { return startHere(cmd, syscall.SIGKILL) }
+
+// start is startHere on a thread of its own, which stays until the program has ended.
+func start(cmd *exec.Cmd, atOurEnd syscall.Signal) (c *Child, err error) {
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		child, failure := startHere(cmd, atOurEnd)
+		c, err = child, failure
+		close(started)
+		if failure == nil {
+			<-child.Ended
+		}
+	}()
+	<-started
+	return c, err
+}
+
+// startHere starts cmd, which gets a signal when the calling thread ends; 0 is none.
+func startHere(cmd *exec.Cmd, atOurEnd syscall.Signal) (*Child, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = atOurEnd
 	ended := make(chan struct{})
 	c := &Child{Ended: ended}
 	if err := cmd.Start(); err != nil {
@@ -44,36 +67,6 @@ func StartChildHere(cmd *exec.Cmd) (*Child, error) {
 		c.failure = cmd.Wait()
 		close(ended)
 	}()
-	return c, nil
-}
-
-func endWithUs(cmd *exec.Cmd, signal syscall.Signal) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Pdeathsig = signal
-}
-
-// start starts cmd, which gets a signal when this process ends; 0 is none.
-func start(cmd *exec.Cmd, atOurEnd syscall.Signal) (*Child, error) {
-	endWithUs(cmd, atOurEnd)
-	ended, started := make(chan struct{}), make(chan error)
-	c := &Child{Ended: ended}
-	go func() {
-		// The signal comes when the thread ends that started the program: it has to stay.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		c.Process = cmd.Process
-		started <- err
-		if err == nil {
-			c.failure = cmd.Wait()
-			close(ended)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
-	}
 	return c, nil
 }
 

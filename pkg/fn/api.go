@@ -130,8 +130,8 @@ func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	}
 }
 
-// Statement returns whom a statement of the gateway for a call with this method and
-// path is about, or auth.ErrStatement.
+// Statement returns the caller that a statement of the gateway names for a call with
+// this method and path, or auth.ErrStatement.
 func (e *Env) Statement(text, method, path string) (auth.Identity, error) {
 	if e.verifier == nil {
 		return auth.Identity{}, auth.ErrStatement

@@ -220,7 +220,7 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	return rows, postgres.Wrap("reconcile", result.Err())
 }
 
-// passOthers moves the watermark past rows that another reconciler of the same outbox
+// passOthers, which comes after next and so finds a mark, moves the watermark past rows that another reconciler of the same outbox
 // looks at, when nothing of this one's is left behind them: cleanup removes what all have
 // passed.
 func (r *Reconciler) passOthers(ctx context.Context) error {
@@ -230,9 +230,9 @@ func (r *Reconciler) passOthers(ctx context.Context) error {
 	var last *uuid.UUID
 	err := r.Pool.QueryRow(ctx, fmt.Sprintf(`
 		SELECT event_id FROM %[1]s
-		WHERE event_id > coalesce((SELECT up_to FROM %[2]s WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')
+		WHERE event_id > (SELECT up_to FROM %[2]s WHERE consumer = $1)
 		  AND event_id < least($2, (SELECT event_id FROM %[1]s
-			WHERE event_id > coalesce((SELECT up_to FROM %[2]s WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')
+			WHERE event_id > (SELECT up_to FROM %[2]s WHERE consumer = $1)
 			  AND %[3]s ORDER BY event_id LIMIT 1))
 		ORDER BY event_id DESC LIMIT 1`, r.Table, r.Marks, r.Where), r.Name, r.until).Scan(&last)
 	if errors.Is(err, pgx.ErrNoRows) {
