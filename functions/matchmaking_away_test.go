@@ -86,7 +86,7 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	toRedis.mend(t)
 	s, people := withPlayers(t, "WAKES=false", "REDIS_URL="+redisURL)
 	s.redis = redis
-	const workers, each, cuts = 8, 40, 12
+	const workers, each, cuts = 24, 12, 12 // so that nobody reaches the limit of joins, which counts repeats
 	tokens := make([]string, workers)
 	for i := range tokens {
 		tokens[i] = people.patient(t, fmt.Sprint("player", i))
@@ -105,7 +105,7 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	made, failed := map[string]bool{}, 0
 	// until sends a request until it is answered.
 	until := func(ask func() answer) answer {
-		for deadline := time.Now().Add(queuePatience); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(queuePatience); ; time.Sleep(20 * time.Millisecond) {
 			a := ask()
 			if a.status != http.StatusServiceUnavailable || time.Now().After(deadline) {
 				return a

@@ -259,10 +259,10 @@ func TestOpenTellsNoSecret(t *testing.T) {
 func TestTimeoutsAreSet(t *testing.T) {
 	t.Parallel()
 	pool := open(t, testkit.Database(t), "cache_statement")
-	for _, name := range []string{"statement_timeout", "idle_in_transaction_session_timeout"} {
+	for name, want := range map[string]string{"statement_timeout": "10s", "idle_in_transaction_session_timeout": "5s"} {
 		var limit string
-		if err := pool.QueryRow(t.Context(), `SHOW `+name).Scan(&limit); err != nil || limit != "10s" {
-			t.Errorf("%s is %s, %v; want 10s", name, limit, err)
+		if err := pool.QueryRow(t.Context(), `SHOW `+name).Scan(&limit); err != nil || limit != want {
+			t.Errorf("%s is %s, %v; want %s", name, limit, err, want)
 		}
 	}
 }
