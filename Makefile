@@ -36,24 +36,24 @@ test-browser: ## Use the start page in headless Chromium
 
 .PHONY: test-func
 test-func: $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
-	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./infra/func
+	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./test/func
 
 .PHONY: test-manifests
 test-manifests: ## Check the manifests as a cluster would, without one
-	cd infra/knative/check && go test -timeout 5m $(GO_TEST_FLAGS) ./...
+	cd test/manifests && go test -timeout 5m $(GO_TEST_FLAGS) ./...
 
 .PHONY: test-knative
 test-knative: ## Apply them to a real API server with Knative (builds both the first time)
-	cd infra/knative/cluster && go test -tags knative -timeout 60m -count 1 -v $(GO_TEST_FLAGS) .
+	cd test/cluster && go test -tags knative -timeout 60m -count 1 -v $(GO_TEST_FLAGS) .
 
 CONFORMANCE := CONFORMANCE_RESULTS=$(CURDIR)/.local/conformance CGO_ENABLED=1 go test -race -tags conformance -count=1 -timeout 10m $(GO_TEST_FLAGS)
 
 .PHONY: test-conformance
 test-conformance: ## Ask every way of running the functions the same
 	@rm -rf .local/conformance
-	$(CONFORMANCE) -skip Markdown ./infra/conformance
+	$(CONFORMANCE) -skip Markdown ./test/conformance
 	$(CONFORMANCE) -run Conformance ./infra/lambda
-	@$(CONFORMANCE) -v -run Markdown ./infra/conformance | grep -E '^(\||- )'
+	@$(CONFORMANCE) -v -run Markdown ./test/conformance | grep -E '^(\||- )'
 
 .PHONY: kind-up
 kind-up: ## Make a kind cluster with Knative (needs Docker)
@@ -72,16 +72,16 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
 		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags $(TAGS) ./...
-	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./functions ./infra/conformance ./infra/func ./infra/keycloak ./infra/lambda
+	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./functions ./test/conformance ./test/func ./infra/keycloak ./infra/lambda
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff
-	cd infra/knative/check && go vet ./... && go mod tidy -diff
-	cd infra/knative/cluster && go vet -tags knative ./... && go mod tidy -diff
+	cd test/manifests && go vet ./... && go mod tidy -diff
+	cd test/cluster && go vet -tags knative ./... && go mod tidy -diff
 	cd infra/image && go vet ./... && go mod tidy -diff && $(CURDIR)/$(TOOLS)/staticcheck ./...
 	cd infra/tools/func && go mod tidy -diff
-	cd infra/conformance/funcgo && go vet ./... && go mod tidy -diff
-	cd infra/conformance/queueproxy && go mod tidy -diff
+	cd test/conformance/funcgo && go vet ./... && go mod tidy -diff
+	cd test/conformance/queueproxy && go mod tidy -diff
 	@echo "lint: ok"
 
 .PHONY: generate

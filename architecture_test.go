@@ -28,26 +28,28 @@ const module = "github.com/miniserversystem/miniserver"
 // layers is the import rule: a package may import packages of lower layers, and
 // of its own layer only where peers says so.
 var layers = [][]string{
-	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "pkg/devserver/issuer", "pkg/devserver/browser", "proto/*", "migrations"},
+	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "proto/*", "migrations"},
 	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
 	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
 	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook"},
 	{"pkg/rights"},
-	{"pkg/fn", "pkg/devserver"},
-	{"pkg/testkit", "pkg/devserver/shop"},
-	{"pkg/testkit/identity"},
+	{"pkg/fn"},
 	{"functions/internal/*"},
 	{"functions/*"},
 	{"functions/gateway"},
 	{"functions"},
 	{"."},
+	{"infra/dev", "infra/dev/issuer", "infra/dev/browser"},
+	{"infra/dev/shop", "test/kit"},
+	{"test/kit/identity"},
 	{"infra/*"},
+	{"test/*"},
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"pkg/testkit", "pkg/testkit/identity", "infra/conformance"}
+var forTests = []string{"test/kit", "test/kit/identity", "test/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}

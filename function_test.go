@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/auth"
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // serve builds infra/serve, which runs the root package as a container does.
 func serve(t *testing.T) string {
@@ -79,7 +79,7 @@ func TestOneClearLine(t *testing.T) {
 
 // process is infra/serve with FUNCTION=relay, ready.
 type process struct {
-	*devserver.Child
+	*dev.Child
 	url     string
 	command *exec.Cmd
 	out     *bytes.Buffer
@@ -87,7 +87,7 @@ type process struct {
 
 func startRelay(t *testing.T, environment ...string) *process {
 	t.Helper()
-	port, err := devserver.FreePort(0)
+	port, err := dev.FreePort(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,10 +98,10 @@ func startRelay(t *testing.T, environment ...string) *process {
 	}
 	p.command.Env = append([]string{
 		"FUNCTION=relay", "PORT=" + strconv.Itoa(port),
-		"DATABASE_URL=" + testkit.Database(t), "NATS_URL=" + testkit.NATS(t).URL(),
+		"DATABASE_URL=" + kit.Database(t), "NATS_URL=" + kit.NATS(t).URL(),
 	}, environment...)
 	p.command.Stdout, p.command.Stderr = p.out, p.out
-	if p.Child, err = devserver.StartChild(p.command); err != nil {
+	if p.Child, err = dev.StartChild(p.command); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Process.Kill() })

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A code is worth nothing in a sign-in that it was not made for.
@@ -27,7 +27,7 @@ func TestAttackCode(t *testing.T) {
 	}
 	// The same at an issuer that we did not write.
 	t.Run("at the development issuer", func(t *testing.T) {
-		listener := testkit.Listen(t)
+		listener := kit.Listen(t)
 		dev := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 		s := start(t, listener, append([]string{"OIDC_ISSUER=" + dev.URL()}, quiet...)...)
 		attacker, victim := s.person(), s.person()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions/account"
 	"github.com/miniserversystem/miniserver/pkg/auth"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What the attacks of this package found, and what was mended then.
@@ -74,7 +74,7 @@ func TestAttackLogoutTokenFromTheFuture(t *testing.T) {
 // that is away, and must not be logged as our failure. Anybody can make one.
 func TestAttackAnswerWithoutCode(t *testing.T) {
 	t.Parallel()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	dev := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 	s := start(t, listener, append([]string{"OIDC_ISSUER=" + dev.URL()}, quiet...)...)
 	for name, query := range map[string]url.Values{"no code": {}, "an empty code": {"code": {""}}} {

@@ -15,13 +15,13 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // behindServe is the system as a process serves it, with the limits of fn.Serve.
 func (s *system) behindServe() (address string) {
 	s.t.Helper()
-	listener := testkit.Listen(s.t)
+	listener := kit.Listen(s.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	handler := s.runtime.Invoke.(fn.Local)[functions.GatewayName]

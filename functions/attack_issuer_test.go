@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // codeIssuer is an issuer at which browsers sign in and whose every answer a test
@@ -54,7 +54,7 @@ func newCodeIssuer(t testing.TB) *codeIssuer {
 	key, err := attackKey()
 	must(t, err)
 	i := &codeIssuer{signedIssuer: &signedIssuer{key: key}, grants: map[string]codeGrant{}}
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	i.url = "http://" + listener.Addr().String()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // startLimited starts a system in which nobody may ask for more than five things at
 // once, and one a second.
 func startLimited(t testing.TB, i *codeIssuer, environment ...string) *system {
 	t.Helper()
-	return start(t, testkit.Listen(t), append([]string{
+	return start(t, kit.Listen(t), append([]string{
 		"WAKES=false", "LIMIT_PATIENCE=1s", "OIDC_ISSUER=" + i.url, "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=5", "LIMIT_PLAYER_RATE=1", "LIMIT_PLAYER_BURST=5",
 	}, environment...)...)
 }

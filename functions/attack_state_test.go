@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // quiet keeps the anonymous limit out of tests that are about something else.
@@ -14,7 +14,7 @@ var quiet = []string{"WAKES=false", "LIMIT_PATIENCE=1s", "LIMIT_ANONYMOUS_BURST=
 // startAt starts a system whose people sign in at i.
 func startAt(t testing.TB, i *codeIssuer, environment ...string) *system {
 	t.Helper()
-	return start(t, testkit.Listen(t), append(append([]string{"OIDC_ISSUER=" + i.url}, quiet...), environment...)...)
+	return start(t, kit.Listen(t), append(append([]string{"OIDC_ISSUER=" + i.url}, quiet...), environment...)...)
 }
 
 // The way back from the issuer works once, in the browser that began it.

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 const awayPatience = 20 * time.Second
@@ -33,7 +33,7 @@ type valve struct {
 // newValve returns an open valve before the server at target.
 func newValve(t testing.TB, target string) *valve {
 	t.Helper()
-	v := &valve{listener: testkit.Listen(t)}
+	v := &valve{listener: kit.Listen(t)}
 	var mutex sync.Mutex
 	var open []net.Conn
 	t.Cleanup(func() {
@@ -111,7 +111,7 @@ func severable(t testing.TB, address string) (*link, *valve, string) {
 // and a valve.
 func startSeverableIssuer(t testing.TB, gateway string, lifetime time.Duration) (*issuer.Server, *link, *valve) {
 	t.Helper()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	l, v, address := severable(t, "http://"+listener.Addr().String())
 	server, err := issuer.Start(context.Background(), listener, issuer.Options{
 		URL: address, RedirectURIs: []string{gateway + "/login/callback"}, AccessTokenLifetime: lifetime,
@@ -223,19 +223,19 @@ func (o *outages) opens(path, header string) answer {
 // that it recovers by itself. A 200- is an overview of which parts are null.
 func TestPartsAreAway(t *testing.T) {
 	t.Parallel()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	people, toIssuer, _ := startSeverableIssuer(t, "http://"+listener.Addr().String(), 10*time.Minute)
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	toPostgres, _, databaseURL := severable(t, database)
 	redisDir, natsDir := t.TempDir(), t.TempDir()
-	redis := testkit.StartRedis(t, redisDir)
+	redis := kit.StartRedis(t, redisDir)
 	toRedis, redisValve, redisURL := severable(t, redis.URL())
-	nats, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: natsDir})
+	nats, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: natsDir})
 	must(t, err)
 	t.Cleanup(func() { _ = nats.Stop() })
 	o := &outages{system: start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false",
 		"DATABASE_URL="+databaseURL, "REDIS_URL="+redisURL, "NATS_URL="+nats.URL())}
-	o.pool = testkit.Connect(t, database)
+	o.pool = kit.Connect(t, database)
 	o.token = identity.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	o.session = o.person()
 	o.session.signIn("alice", "/")
@@ -326,14 +326,14 @@ func TestPartsAreAway(t *testing.T) {
 	}{
 		{"Redis is stopped", func() { toRedis.cut(); must(t, redis.Stop()) }, func() {
 			time.Sleep(1200 * time.Millisecond) // open streams look for their session twice a second
-			redis = testkit.StartRedis(t, redisDir)
+			redis = kit.StartRedis(t, redisDir)
 			toRedis.mend(t)
 		}},
 		{"Redis hangs", redisValve.hang, redisValve.goOn},
 		{"the issuer is away", toIssuer.cut, func() { toIssuer.mend(t) }},
 		{"Postgres is away", toPostgres.cut, func() { toPostgres.mend(t) }},
 		{"NATS is away", func() { must(t, nats.Stop()) }, func() {
-			again, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: natsDir})
+			again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: natsDir})
 			must(t, err)
 			nats = again
 		}},
@@ -379,7 +379,7 @@ func TestPartsAreAway(t *testing.T) {
 // and then, while those with sessions wait for it.
 func TestRedisHangsUnderLoad(t *testing.T) {
 	t.Parallel()
-	redis := testkit.Redis(t)
+	redis := kit.Redis(t)
 	_, valve, redisURL := severable(t, redis.URL())
 	s, people := withPlayers(t, "WAKES=false", "REDIS_URL="+redisURL)
 	const duration, clients, sessions = 3 * time.Second, 4, 30
@@ -475,7 +475,7 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 	for _, how := range []string{"refuses", "hangs"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			listener := testkit.Listen(t)
+			listener := kit.Listen(t)
 			people, toIssuer, valve := startSeverableIssuer(t, "http://"+listener.Addr().String(), signInLifetime)
 			s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 			alice := s.person()
@@ -525,7 +525,7 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 // back, and it works when it is there.
 func TestIssuerComesLater(t *testing.T) {
 	t.Parallel()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	people, toIssuer, _ := startSeverableIssuer(t, "http://"+listener.Addr().String(), 10*time.Minute)
 	token := identity.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	toIssuer.cut()
@@ -550,14 +550,14 @@ func TestIssuerComesLater(t *testing.T) {
 // they send the same request again, as they are told, they are signed in.
 func TestSignInGoesOnAfterRedis(t *testing.T) {
 	t.Parallel()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	people := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 	s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 	alice := s.person()
 	back := alice.atCallback("alice")
 	must(t, s.redis.Stop())
 	wantAway(t, alice.once(http.MethodGet, back))
-	s.redis = testkit.StartRedis(t, s.dir)
+	s.redis = kit.StartRedis(t, s.dir)
 	eventually(t, awayPatience, "Redis is back", func() bool { return s.person().once(http.MethodGet, "/login").status == http.StatusSeeOther })
 	if a := alice.once(http.MethodGet, back); a.status != http.StatusSeeOther {
 		t.Errorf("the same request again: %d %s", a.status, a.body)
@@ -567,7 +567,7 @@ func TestSignInGoesOnAfterRedis(t *testing.T) {
 // Postgres hangs: an overview does not.
 func TestOverviewWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
-	_, valve, databaseURL := severable(t, testkit.Database(t))
+	_, valve, databaseURL := severable(t, kit.Database(t))
 	s, people := withPlayers(t, "WAKES=false", "DATABASE_URL="+databaseURL, "OVERVIEW_TIMEOUT=1s")
 	alice := people.player(t, "alice")
 	wantStatus(t, s.call(http.MethodGet, mePath, alice, ""), http.StatusOK)

@@ -19,8 +19,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 // setupQueues is a site whose functions are ticked, as make run does it.

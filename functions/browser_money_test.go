@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 // banked signs a player in, in a browser of their own, and opens an account; it

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/devserver/shop"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/shop"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 const browserPatience = 20 * time.Second
@@ -36,16 +36,16 @@ type site struct {
 
 func setupSite(t testing.TB, environment ...string) *site {
 	t.Helper()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	origin := "http://" + listener.Addr().String()
-	people, err := issuer.Start(context.Background(), testkit.Listen(t), issuer.Options{
+	people, err := issuer.Start(context.Background(), kit.Listen(t), issuer.Options{
 		RedirectURIs:         []string{origin + "/login/callback"},
 		BackChannelLogoutURI: origin + "/logout/backchannel",
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = people.Stop() })
 	s := &site{origin: origin, issuer: people}
-	s.system = start(t, testkit.Listen(t), append([]string{"GATEWAY_URL=" + origin, "OIDC_ISSUER=" + people.URL()}, environment...)...)
+	s.system = start(t, kit.Listen(t), append([]string{"GATEWAY_URL=" + origin, "OIDC_ISSUER=" + people.URL()}, environment...)...)
 	s.writer = identity.Token(t, people.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	goods, err := shop.New(shop.Options{
 		GatewayURL: origin, IssuerURL: people.URL(),

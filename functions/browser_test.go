@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // The page as people use it: sign in, buy, be told at once, read it, give it back.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
@@ -180,7 +180,7 @@ func TestPostgresAwayIsNoPoison(t *testing.T) {
 func TestBrokerLosesItsStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	own, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	own, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	must(t, err)
 	t.Cleanup(func() { _ = own.Stop() })
 	s := setup(t, "WAKES=false", "NATS_URL="+own.URL())
@@ -199,7 +199,7 @@ func TestBrokerLosesItsStore(t *testing.T) {
 		tickAll()
 	}
 	must(t, os.RemoveAll(filepath.Join(dir, "jetstream")))
-	again, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	s.grant("after", "u_3", "item1")

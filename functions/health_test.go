@@ -14,7 +14,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // link is a TCP connection to a server that a test can cut and mend.
@@ -100,9 +100,9 @@ func through(t testing.TB, address string) (*link, string) {
 // it stays ready: a store that goes away shows in the answers.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
-	pool := testkit.Connect(t, database)
-	nats := testkit.NATS(t)
+	database := kit.Database(t)
+	pool := kit.Connect(t, database)
+	nats := kit.NATS(t)
 	toPostgres, postgresURL := through(t, database)
 	toNATS, natsURL := through(t, nats.URL())
 	s := setup(t, "WAKES=false", "DATABASE_URL="+postgresURL, "NATS_URL="+natsURL)
@@ -193,8 +193,8 @@ func TestHealth(t *testing.T) {
 // is there, and every retry ends in one effect.
 func TestDatabaseComesAndGoes(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
-	pool := testkit.Connect(t, database)
+	database := kit.Database(t)
+	pool := kit.Connect(t, database)
 	toPostgres, postgresURL := through(t, database)
 	toPostgres.mend(t)
 	s := setup(t, "WAKES=false", "DATABASE_URL="+postgresURL)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/infra/keycloak"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 type realKeycloak struct{ *keycloak.Server }
@@ -24,7 +24,7 @@ func (k realKeycloak) RotateKey() error { return k.RotateKeys(context.Background
 
 // The whole sign-in, against a real Keycloak.
 func TestSignInAtKeycloak(t *testing.T) {
-	root, err := testkit.Root()
+	root, err := kit.Root()
 	must(t, err)
 	type options struct {
 		lifetime time.Duration

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Without Redis who asks about queues is told so, soon, and to come back; all else
@@ -58,7 +58,7 @@ func TestQueuesWithoutRedis(t *testing.T) {
 	wantStatus(t, s.call(http.MethodGet, mePath, alice, ""), http.StatusOK)
 	wantOverview(t, s.call(http.MethodGet, overviewPath, alice, ""), map[string]string{"matchmaking": "unavailable"})
 
-	s.redis = testkit.StartRedis(t, s.dir)
+	s.redis = kit.StartRedis(t, s.dir)
 	eventually(t, queuePatience, "Redis is back", func() bool { return s.call(http.MethodGet, ticketListPath, alice, "").status == http.StatusOK })
 	if got := s.readTicket(alice, ticketID); got["status"] != "QUEUED" || got["position"] != 1.0 {
 		t.Errorf("%v", got)
@@ -81,7 +81,7 @@ func TestQueuesWithoutRedis(t *testing.T) {
 // request until it is answered has one ticket, whole.
 func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	t.Parallel()
-	redis := testkit.Redis(t)
+	redis := kit.Redis(t)
 	toRedis, redisURL := through(t, redis.URL())
 	toRedis.mend(t)
 	s, people := withPlayers(t, "WAKES=false", "REDIS_URL="+redisURL)

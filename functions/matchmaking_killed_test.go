@@ -16,7 +16,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // killRedis kills Redis as the kernel would, and brings it back with what it had
@@ -33,7 +33,7 @@ func (s *system) killRedis(client *redis.Client) {
 	})
 	must(s.t, syscall.Kill(pid, syscall.SIGKILL))
 	must(s.t, s.redis.Stop()) // it is gone; this waits for it
-	s.redis = testkit.StartRedis(s.t, s.dir)
+	s.redis = kit.StartRedis(s.t, s.dir)
 }
 
 // Redis is killed in the middle of joins and passes, three times: what was answered

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What operators watch of transfers: how they end, how long they are in progress,
@@ -90,7 +90,7 @@ func TestTransfersAreWatched(t *testing.T) {
 // the other metrics alone.
 func TestMetricsWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
-	direct := testkit.Database(t)
+	direct := kit.Database(t)
 	u, err := url.Parse(direct)
 	must(t, err)
 	v := newValve(t, u.Host)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // example is a request as the document shows it.
@@ -218,7 +218,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	i := newCodeIssuer(t)
-	w := &world{issuer: i, system: start(t, testkit.Listen(t), "WAKES=false", "OIDC_ISSUER="+i.url)}
+	w := &world{issuer: i, system: start(t, kit.Listen(t), "WAKES=false", "OIDC_ISSUER="+i.url)}
 	token := func(subject string, roles ...string) string {
 		return i.fresh(t, subject, map[string]any{"exp": time.Now().Add(5 * time.Minute).Unix(), "realm_access": map[string]any{"roles": roles}})
 	}
@@ -421,7 +421,7 @@ func (w *world) whileLocked(d *apiDocument) {
 
 // limited lets nobody ask twice.
 func (w *world) limited(d *apiDocument) *system {
-	s := start(w.t, testkit.Listen(w.t), "WAKES=false", "OIDC_ISSUER="+w.issuer.url, "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=1")
+	s := start(w.t, kit.Listen(w.t), "WAKES=false", "OIDC_ISSUER="+w.issuer.url, "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=1")
 	d.each(func(o *documentedOperation, media string) {
 		flood(w.t, func() answer { return s.send(d.example(o, media, nil).request) })
 	})
@@ -430,7 +430,7 @@ func (w *world) limited(d *apiDocument) *system {
 
 // withoutIssuer cannot tell who calls.
 func (w *world) withoutIssuer(d *apiDocument) *system {
-	s := start(w.t, testkit.Listen(w.t), "WAKES=false", "OIDC_ISSUER=http://127.0.0.1:1")
+	s := start(w.t, kit.Listen(w.t), "WAKES=false", "OIDC_ISSUER=http://127.0.0.1:1")
 	d.each(func(o *documentedOperation, media string) {
 		e := d.example(o, media, nil)
 		e.token = w.alice
@@ -441,7 +441,7 @@ func (w *world) withoutIssuer(d *apiDocument) *system {
 
 // withoutFunctions is behind a proxy that says of each that it takes too long.
 func (w *world) withoutFunctions(d *apiDocument) *system {
-	s := start(w.t, testkit.Listen(w.t), "WAKES=false", "OIDC_ISSUER="+w.issuer.url)
+	s := start(w.t, kit.Listen(w.t), "WAKES=false", "OIDC_ISSUER="+w.issuer.url)
 	asked := ""
 	for name, f := range s.runtime.Invoke.(fn.Local) {
 		s.runtime.Invoke.(fn.Local)[name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

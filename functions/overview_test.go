@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 const overviewPath = "/v1/me/overview"
@@ -210,11 +210,11 @@ func TestOverviewPartFails(t *testing.T) {
 // any, there is still an answer.
 func TestOverviewWithoutDatabases(t *testing.T) {
 	t.Parallel()
-	accounts, accountsURL := through(t, testkit.Database(t))
-	entitlements, entitlementsURL := through(t, testkit.Database(t))
+	accounts, accountsURL := through(t, kit.Database(t))
+	entitlements, entitlementsURL := through(t, kit.Database(t))
 	accounts.mend(t)
 	entitlements.mend(t)
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	issuer := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
 	s := start(t, listener, "OIDC_ISSUER="+issuer.URL(), "WAKES=false", "ACCOUNT_DATABASE_URL="+accountsURL, "ENTITLEMENT_DATABASE_URL="+entitlementsURL)
 	s.writer = identity.Token(t, issuer.URL(), "purchase-service", "purchase-service-secret")

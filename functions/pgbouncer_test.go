@@ -9,20 +9,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // pooled is a system whose connections to Postgres go through a PgBouncer in
 // transaction mode: far more of them than Postgres has.
-func pooled(t *testing.T, dir string, environment ...string) (*system, *signedIssuer, *devserver.PgBouncer) {
+func pooled(t *testing.T, dir string, environment ...string) (*system, *signedIssuer, *dev.PgBouncer) {
 	t.Helper()
-	bouncer := testkit.PgBouncer(t, dir, 4)
-	direct := testkit.Database(t)
+	bouncer := kit.PgBouncer(t, dir, 4)
+	direct := kit.Database(t)
 	through, err := bouncer.URL(direct)
 	must(t, err)
 	s, people := withPlayers(t, append([]string{"DATABASE_URL=" + through, "POSTGRES_POOL_SIZE=32"}, environment...)...)
-	s.pool = testkit.Connect(t, direct)
+	s.pool = kit.Connect(t, direct)
 	return s, people, bouncer
 }
 
@@ -81,7 +81,7 @@ func TestPgBouncerRestarts(t *testing.T) {
 	eventually(t, time.Minute, "some are done", func() bool { return done.Load() > clients*each/8 })
 	must(t, bouncer.Stop())
 	eventually(t, time.Minute, "some are refused", func() bool { return refused.Load() > 0 })
-	testkit.PgBouncer(t, dir, 4)
+	kit.PgBouncer(t, dir, 4)
 	group.Wait()
 	t.Logf("%d done, %d refused", done.Load(), refused.Load())
 	if n := s.count(`SELECT count(*) FROM entitlement.entitlements WHERE version = 1`); n != clients*each {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Transfers go through RabbitMQ where that is chosen: nothing of them is on
@@ -20,7 +20,7 @@ import (
 func TestTransfersOverRabbitMQ(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	rabbit := testkit.RabbitMQ(t, dir)
+	rabbit := kit.RabbitMQ(t, dir)
 	s, people := withPlayers(t, "WAKES=false", "TRANSFER_BROKER=rabbitmq", "RABBITMQ_URL="+rabbit.URL(), "RABBITMQ_QUEUE=classic", "RECONCILE_AFTER=1ms")
 	operator := people.token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
 	alice, bob := people.player(t, "alice"), people.player(t, "bob")
@@ -59,14 +59,14 @@ func TestTransfersOverRabbitMQ(t *testing.T) {
 	if n := s.count(`SELECT max(attempt_count) FROM integration.outbox_events WHERE status <> 'PUBLISHED'`); n != 0 {
 		t.Errorf("%d attempts used while the broker was away", n)
 	}
-	rabbit = testkit.RabbitMQ(t, dir)
+	rabbit = kit.RabbitMQ(t, dir)
 	carry(waiting)
 
 	// Confirmed, and the broker restarts before settle has it.
 	confirmed := pay()
 	s.tick("relay")
 	must(t, rabbit.Kill())
-	rabbit = testkit.RabbitMQ(t, dir)
+	rabbit = kit.RabbitMQ(t, dir)
 	carry(confirmed)
 
 	// Confirmed, and lost: reconcile sends it again.

@@ -17,14 +17,14 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // apart is a system in which each function has connections of its own, with its own
 // rights and no others, as where it is a process of its own.
 func apart(t *testing.T) (*system, *signedIssuer) {
 	t.Helper()
-	people, listener := newSignedIssuer(t), testkit.Listen(t)
+	people, listener := newSignedIssuer(t), kit.Listen(t)
 	s, values := stores(t, listener, "OIDC_ISSUER="+people.url, "POSTGRES_POOL_SIZE=2")
 	local, runtimes := fn.Local{}, []*fn.Runtime{}
 	for _, f := range functions.All {
@@ -104,7 +104,7 @@ func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 // are not its business.
 func TestUsersKeepToTheirOwn(t *testing.T) {
 	t.Parallel()
-	s, _ := stores(t, testkit.Listen(t))
+	s, _ := stores(t, kit.Listen(t))
 	for name, rights := range functions.Users() {
 		options, err := redis.ParseURL(s.redis.URLAs(name))
 		must(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Sessions, limits and open streams may have a Redis of their own: neither do queues
@@ -19,7 +19,7 @@ import (
 func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	i := newCodeIssuer(t)
-	own := testkit.StartRedis(t, t.TempDir())
+	own := kit.StartRedis(t, t.TempDir())
 	s := startAt(t, i, "SESSION_REDIS_URL="+own.URL())
 	v := s.visitor()
 	v.signIn(i, "/", signingIn{subject: "alice"})

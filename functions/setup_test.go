@@ -18,17 +18,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/pkg/auth"
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // system is everything in one process, on a database, a Redis and a NATS of the
 // test's own.
@@ -36,9 +36,9 @@ type system struct {
 	t       testing.TB
 	url     string // the gateway's
 	pool    *pgxpool.Pool
-	redis   *devserver.Redis
+	redis   *dev.Redis
 	dir     string // Redis's
-	nats    *devserver.NATS
+	nats    *dev.NATS
 	runtime *fn.Runtime
 	writer  string // access token of the purchase service
 	ops     string // access token of an operator
@@ -50,7 +50,7 @@ type system struct {
 // environment overrides its settings.
 func setup(t testing.TB, environment ...string) *system {
 	t.Helper()
-	s := start(t, testkit.Listen(t), append([]string{"OIDC_ISSUER=" + identity.Issuer(t)}, environment...)...)
+	s := start(t, kit.Listen(t), append([]string{"OIDC_ISSUER=" + identity.Issuer(t)}, environment...)...)
 	s.writer = identity.Token(t, identity.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	s.ops = identity.Token(t, identity.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
 	return s
@@ -95,10 +95,10 @@ func (s *system) serveOn(listener net.Listener, handler http.Handler, runtimes .
 // the rights of a process that holds all functions.
 func stores(t testing.TB, listener net.Listener, environment ...string) (*system, map[string]string) {
 	t.Helper()
-	s := &system{t: t, nats: testkit.NATS(t, functions.Users()), log: &safeBuffer{}, dir: t.TempDir(), seen: &answers{seen: map[string]bool{}}}
-	s.redis = testkit.StartRedis(t, s.dir, functions.Users())
-	database := testkit.Database(t)
-	s.pool = testkit.Connect(t, database)
+	s := &system{t: t, nats: kit.NATS(t, functions.Users()), log: &safeBuffer{}, dir: t.TempDir(), seen: &answers{seen: map[string]bool{}}}
+	s.redis = kit.StartRedis(t, s.dir, functions.Users())
+	database := kit.Database(t)
+	s.pool = kit.Connect(t, database)
 	private, public, err := auth.NewKeyPair()
 	must(t, err)
 	s.url = "http://" + listener.Addr().String()
@@ -112,7 +112,7 @@ func stores(t testing.TB, listener net.Listener, environment ...string) (*system
 		name, value, _ := strings.Cut(pair, "=")
 		values[name] = value
 	}
-	testkit.LeastRights(values)
+	kit.LeastRights(values)
 	return s, values
 }
 

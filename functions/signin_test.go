@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/infra/dev/browser"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 // provider is an issuer that people sign in at: the development issuer, or
@@ -55,7 +55,7 @@ func startDevIssuer(t *testing.T, gateway string, lifetime time.Duration, told b
 	if told {
 		options.BackChannelLogoutURI = gateway + "/logout/backchannel"
 	}
-	server, err := issuer.Start(context.Background(), testkit.Listen(t), options)
+	server, err := issuer.Start(context.Background(), kit.Listen(t), options)
 	must(t, err)
 	t.Cleanup(func() { _ = server.Stop() })
 	return devIssuer{server}
@@ -133,7 +133,7 @@ const csrf = "X-CSRF: 1"
 // signInSuite is everything that a browser does, with either issuer.
 func signInSuite(t *testing.T, begin startProvider) {
 	// One address for all: an issuer knows where people come from.
-	first := testkit.Listen(t)
+	first := kit.Listen(t)
 	address := first.Addr().String()
 	must(t, first.Close())
 	open := func(t *testing.T, lifetime time.Duration, told bool, environment ...string) (*system, provider) {
@@ -275,7 +275,7 @@ func TestSignIn(t *testing.T) {
 // password at a time.)
 func TestTabsAtOnce(t *testing.T) {
 	t.Parallel()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	p := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, true)
 	s := start(t, listener, "OIDC_ISSUER="+p.URL(), "WAKES=false")
 	alice := s.person()

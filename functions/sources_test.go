@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // One domain's database is away: cleanup removes all that is due in the others, not
@@ -76,11 +76,11 @@ func TestRequestsFromGrantToSent(t *testing.T) {
 		u.Host = v.address()
 		return name + "=" + u.String(), v
 	}
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	databaseURL, statements := counted("DATABASE_URL", database)
-	natsURL, messages := counted("NATS_URL", testkit.NATS(t).URL())
+	natsURL, messages := counted("NATS_URL", kit.NATS(t).URL())
 	s := setup(t, databaseURL, natsURL)
-	s.pool = testkit.Connect(t, database)
+	s.pool = kit.Connect(t, database)
 	requests := func() int64 { return statements.requests.Load() + messages.requests.Load() }
 	settled := func() {
 		last, same := requests(), 0

@@ -13,7 +13,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // again is the same system in one more process.
@@ -22,7 +22,7 @@ func (s *system) again() *system {
 	runtime := fn.NewRuntime(s.runtime.Settings, s.runtime.Log, functions.All)
 	handler, err := functions.Together(runtime)
 	must(s.t, err)
-	listener := testkit.Listen(s.t)
+	listener := kit.Listen(s.t)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
 	server.Start()
 	s.t.Cleanup(func() { server.Close(); runtime.Close() })

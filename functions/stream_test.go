@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 const (
@@ -164,7 +164,7 @@ func (f *follower) open() bool {
 func withPlayers(t testing.TB, environment ...string) (*system, *signedIssuer) {
 	t.Helper()
 	people := newSignedIssuer(t)
-	s := start(t, testkit.Listen(t), append([]string{"OIDC_ISSUER=" + people.url}, environment...)...)
+	s := start(t, kit.Listen(t), append([]string{"OIDC_ISSUER=" + people.url}, environment...)...)
 	s.writer = people.token(t, nil)
 	return s, people
 }
@@ -195,7 +195,7 @@ func (s *system) serve(listener net.Listener, runtime *fn.Runtime, handler http.
 // served puts the one process behind fn.Serve instead of the test's own server.
 func (s *system) served() (stop func() error) {
 	s.t.Helper()
-	listener := testkit.Listen(s.t)
+	listener := kit.Listen(s.t)
 	s.url = "http://" + listener.Addr().String()
 	return s.serve(listener, s.runtime, s.runtime.Invoke.(fn.Local)[functions.GatewayName])
 }
@@ -208,7 +208,7 @@ func (s *system) apart() (stopGateway, stopStream func() error) {
 	listeners := map[string]net.Listener{}
 	var where []string
 	for _, f := range functions.All {
-		listeners[f.Name] = testkit.Listen(s.t)
+		listeners[f.Name] = kit.Listen(s.t)
 		where = append(where, f.Name+"=http://"+listeners[f.Name].Addr().String())
 	}
 	settings.FunctionURL = strings.Join(where, ",")
@@ -444,7 +444,7 @@ func TestStreamTellsWhatWasSentLate(t *testing.T) {
 	t.Parallel()
 	var refusing atomic.Bool
 	refusing.Store(true)
-	receiver := &httptest.Server{Listener: testkit.Listen(t), Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	receiver := &httptest.Server{Listener: kit.Listen(t), Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if refusing.Load() && strings.Contains(string(body), "slow") {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -486,7 +486,7 @@ func TestStreamTellsWhatWasSentLate(t *testing.T) {
 func TestStreamWithoutNATS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	own, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	own, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	must(t, err)
 	t.Cleanup(func() { _ = own.Stop() })
 	s, people := withPlayers(t, "WAKES=false", "NATS_URL="+own.URL())
@@ -508,7 +508,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	opened.until(3, streamPatience)
 	events := f.until(4, lookEvery+5*time.Second)
 	t.Logf("without NATS it took %s", events[3].at.Sub(sent))
-	again, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	s.grant("back", user, "back")
@@ -557,7 +557,7 @@ func TestStreamLifetime(t *testing.T) {
 // A stream ends with what its caller proved themselves by.
 func TestStreamEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	people := startDevIssuer(t, "http://"+listener.Addr().String(), time.Minute, true)
 	s := start(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false")
 	cookie := func(p *person) string { return "Cookie: miniserver_session=" + p.cookie() }

@@ -18,15 +18,15 @@ import (
 
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // empty returns the URL of a database without any schema of ours.
 func empty(t testing.TB) string {
 	t.Helper()
-	admin := testkit.Pool(t)
+	admin := kit.Pool(t)
 	name := "empty_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	exec(t, admin, "CREATE DATABASE "+name)
 	t.Cleanup(func() {
@@ -74,7 +74,7 @@ func TestUpAtOnceAndAgain(t *testing.T) {
 		}
 	}
 	group.Wait()
-	pool := testkit.Connect(t, at)
+	pool := kit.Connect(t, at)
 	for _, domain := range migrations.Domains {
 		if n := tables(t, pool, domain); n == 0 {
 			t.Errorf("%s has no tables", domain)
@@ -93,7 +93,7 @@ func TestOneDomainAlone(t *testing.T) {
 		if err := migrations.Up(t.Context(), at, domain); err != nil {
 			t.Fatal(err)
 		}
-		pool := testkit.Connect(t, at)
+		pool := kit.Connect(t, at)
 		for _, other := range migrations.Domains {
 			if n := tables(t, pool, other); (n > 0) != (other == domain) {
 				t.Errorf("%s alone made %d tables of %s", domain, n, other)
@@ -106,7 +106,7 @@ func TestOneDomainAlone(t *testing.T) {
 func TestDown(t *testing.T) {
 	t.Parallel()
 	at := empty(t)
-	pool := testkit.Connect(t, at)
+	pool := kit.Connect(t, at)
 	for _, domain := range migrations.Domains {
 		if err := migrations.Up(t.Context(), at, domain); err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestAuditPartitions(t *testing.T) {
 		"rows in DEFAULT": {`INSERT INTO entitlement.entitlement_audit VALUES (gen_random_uuid(), now(), 'u', 'i', 'grant', 'ACTIVE', 1, 'r', 'p', 'c', 'k', gen_random_uuid())`, `SELECT 'entitlement_audit_default'`},
 	} {
 		at := empty(t)
-		pool := testkit.Connect(t, at)
+		pool := kit.Connect(t, at)
 		if _, err := provider(t, at, "entitlement").UpTo(t.Context(), 2); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func provider(t testing.TB, at, domain string) *goose.Provider {
 // A bug cannot write nonsense: the schema ties a status to its times and tokens.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	leased := func(table, id, columns, values, inflight, done string) {
 		insert := func(extra, extraValues string) error {
 			_, err := pool.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (%s, %s, %s) VALUES (gen_random_uuid(), %s, %s)`, table, id, columns, extra, values, extraValues))

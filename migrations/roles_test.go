@@ -13,7 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const denied = "42501"
@@ -26,10 +26,10 @@ var schemas = map[string][]string{
 // A domain's role reads its own tables and no other's, whatever the statement.
 func TestRoleReachesItsOwnDomainOnly(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
-	owner := testkit.Connect(t, database)
+	database := kit.Database(t)
+	owner := kit.Connect(t, database)
 	for _, role := range migrations.Roles {
-		pool := testkit.Connect(t, testkit.As(database, role.Name))
+		pool := kit.Connect(t, kit.As(database, role.Name))
 		for domain, names := range schemas {
 			var tables []string
 			err := owner.QueryRow(t.Context(), `SELECT array_agg(c.oid::regclass::text) FROM pg_class c
@@ -69,7 +69,7 @@ func TestRoleReachesItsOwnDomainOnly(t *testing.T) {
 // cleanup's role makes and drops its partitions.
 func TestRecordsAreNotChanged(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	for role, statements := range map[string][]string{
 		"entitlement": {
 			`UPDATE entitlement.entitlement_audit SET reason = ''`, `DELETE FROM entitlement.entitlement_audit`,
@@ -80,14 +80,14 @@ func TestRecordsAreNotChanged(t *testing.T) {
 		},
 		"entitlement_cleanup": {`UPDATE entitlement.entitlements SET status = 'ACTIVE'`, `INSERT INTO entitlement.outbox_events DEFAULT VALUES`},
 	} {
-		pool := testkit.Connect(t, testkit.As(database, role))
+		pool := kit.Connect(t, kit.As(database, role))
 		for _, statement := range statements {
 			if _, err := pool.Exec(t.Context(), statement); postgres.Code(err) != denied {
 				t.Errorf("%s: %s: %v, want that it is denied", role, statement, err)
 			}
 		}
 	}
-	cleanup := testkit.Connect(t, testkit.As(database, "entitlement_cleanup"))
+	cleanup := kit.Connect(t, kit.As(database, "entitlement_cleanup"))
 	exec(t, cleanup, `CREATE TABLE entitlement.entitlement_audit_y2001m01 PARTITION OF entitlement.entitlement_audit FOR VALUES FROM ('2001-01-01Z') TO ('2001-02-01Z')`)
 	store := entitlement.NewStore(cleanup, time.Hour)
 	if counts, err := store.EnsureAudit(t.Context(), entitlement.Retention{AuditMonths: 1}); err != nil || counts.PartitionsDropped != 1 {
@@ -98,7 +98,7 @@ func TestRecordsAreNotChanged(t *testing.T) {
 	}
 	// The next migration meets partitions that it did not make.
 	for _, role := range migrations.Roles {
-		if err := migrations.Grant(t.Context(), database, testkit.As(database, role.Name), role); err != nil {
+		if err := migrations.Grant(t.Context(), database, kit.As(database, role.Name), role); err != nil {
 			t.Error(err)
 		}
 	}
@@ -116,7 +116,7 @@ func login(t testing.TB, database string) string {
 	}
 	name := "role_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	u.User = url.UserPassword(name, `it's "\`)
-	owner := testkit.Connect(t, database)
+	owner := kit.Connect(t, database)
 	t.Cleanup(func() {
 		_, _ = owner.Exec(context.Background(), `DROP OWNED BY `+name)
 		if _, err := owner.Exec(context.Background(), `DROP ROLE IF EXISTS `+name); err != nil {
@@ -130,7 +130,7 @@ func login(t testing.TB, database string) string {
 // behind a pooler there is nobody else to do it.
 func TestServerEndsWhatARoleDoes(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	role := migrations.Roles[0]
 	as := login(t, database)
 	if err := migrations.GrantWithin(t.Context(), database, as, role, 200*time.Millisecond, 200*time.Millisecond); err != nil {
@@ -150,7 +150,7 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner := testkit.Connect(t, database)
+	owner := kit.Connect(t, database)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var open int
 		if err := owner.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND state = 'idle in transaction'`,
@@ -166,7 +166,7 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 	}
 	_ = tx.Rollback(ctx)
 	for _, role := range migrations.Roles {
-		pool := testkit.Connect(t, testkit.As(database, role.Name))
+		pool := kit.Connect(t, kit.As(database, role.Name))
 		for setting, want := range map[string]string{"statement_timeout": "10s", "idle_in_transaction_session_timeout": "5s", "timezone": "UTC"} {
 			var got string
 			if err := pool.QueryRow(ctx, `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
@@ -180,14 +180,14 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 // gets the new one.
 func TestGrantAgain(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	as, role := login(t, database), migrations.Roles[0]
 	for range 2 {
 		if err := migrations.Grant(t.Context(), database, as, role); err != nil {
 			t.Fatal(err)
 		}
 	}
-	owner := testkit.Connect(t, database)
+	owner := kit.Connect(t, database)
 	u, err := url.Parse(as)
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestGrantAgain(t *testing.T) {
 	if err := migrations.Grant(t.Context(), database, u.String(), role); err != nil {
 		t.Fatal(err)
 	}
-	pool := testkit.Connect(t, u.String())
+	pool := kit.Connect(t, u.String())
 	exec(t, pool, `INSERT INTO account.later VALUES (1)`)
 	if _, err := pool.Exec(t.Context(), `TRUNCATE account.users CASCADE`); postgres.Code(err) != denied {
 		t.Errorf("a right that the file does not have stays: %v", err)
@@ -220,7 +220,7 @@ func TestGrantByAnOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := testkit.Connect(t, database)
+	admin := kit.Connect(t, database)
 	exec(t, admin, fmt.Sprintf(`CREATE ROLE %s LOGIN CREATEROLE PASSWORD E'it\'s "\\'`, u.User.Username()))
 	exec(t, admin, fmt.Sprintf(`ALTER DATABASE %s OWNER TO %s`, strings.TrimPrefix(u.Path, "/"), u.User.Username()))
 	exec(t, admin, `GRANT CREATE ON SCHEMA public TO `+u.User.Username())
@@ -243,10 +243,10 @@ func TestGrantByAnOwner(t *testing.T) {
 			}
 		}
 	}
-	store := entitlement.NewStore(testkit.Connect(t, logins["entitlement_cleanup"]), time.Hour)
+	store := entitlement.NewStore(kit.Connect(t, logins["entitlement_cleanup"]), time.Hour)
 	if _, err := store.EnsureAudit(t.Context(), entitlement.Retention{AuditMonths: 1}); err != nil {
 		t.Error(err)
 	}
-	exec(t, testkit.Connect(t, logins["entitlement"]), `SELECT FROM entitlement.entitlement_audit`)
-	exec(t, testkit.Connect(t, owner), `ALTER TABLE entitlement.entitlement_audit ADD COLUMN later text`)
+	exec(t, kit.Connect(t, logins["entitlement"]), `SELECT FROM entitlement.entitlement_audit`)
+	exec(t, kit.Connect(t, owner), `ALTER TABLE entitlement.entitlement_audit ADD COLUMN later text`)
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // bench is one run: its servers, its sizes, and what it found.
@@ -24,8 +24,8 @@ type bench struct {
 	serve string // path of the binary that serves
 	began time.Time
 
-	binaries  devserver.Binaries
-	postgres  *devserver.Postgres
+	binaries  dev.Binaries
+	postgres  *dev.Postgres
 	issuer    *issuer.Server
 	token     string // of the purchase service, for longer than any run
 	databases []string
@@ -46,15 +46,15 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
 	}
-	if b.binaries, err = devserver.Ensure(ctx, filepath.Join(".local", "deps"), os.Stderr); err != nil {
+	if b.binaries, err = dev.Ensure(ctx, filepath.Join(".local", "deps"), os.Stderr); err != nil {
 		return err
 	}
-	if b.postgres, err = devserver.StartPostgres(ctx, devserver.PostgresOptions{
+	if b.postgres, err = dev.StartPostgres(ctx, dev.PostgresOptions{
 		Dir: filepath.Join(b.dir, "postgres"), Binaries: b.binaries, Durable: true,
 	}); err != nil {
 		return err
 	}
-	listener, err := devserver.Listen(0)
+	listener, err := dev.Listen(0)
 	if err != nil {
 		return err
 	}

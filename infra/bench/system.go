@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
@@ -21,7 +21,7 @@ type system struct {
 	address  string // of the gateway
 	database string // its URL
 	pool     *pgxpool.Pool
-	redis    *devserver.Redis
+	redis    *dev.Redis
 	process  *os.Process
 	log      string // path of what it printed
 }
@@ -64,12 +64,12 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 }
 
 // nats starts an empty NATS, which is removed when the experiment ends.
-func (b *bench) nats(ctx context.Context, name string) (*devserver.NATS, error) {
+func (b *bench) nats(ctx context.Context, name string) (*dev.NATS, error) {
 	dir := filepath.Join(b.dir, "nats-"+name)
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	nats, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: dir})
+	nats, err := dev.StartNATS(ctx, dev.NATSOptions{Dir: dir})
 	if err == nil {
 		b.onTidy(func() error { return errors.Join(nats.Stop(), os.RemoveAll(dir)) })
 	}
@@ -77,12 +77,12 @@ func (b *bench) nats(ctx context.Context, name string) (*devserver.NATS, error) 
 }
 
 // redis starts an empty Redis, which is removed when the experiment ends.
-func (b *bench) redis(ctx context.Context, name string) (*devserver.Redis, error) {
+func (b *bench) redis(ctx context.Context, name string) (*dev.Redis, error) {
 	dir := filepath.Join(b.dir, "redis-"+name)
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	redis, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: dir, Binaries: b.binaries})
+	redis, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: dir, Binaries: b.binaries})
 	if err == nil {
 		b.onTidy(func() error { return errors.Join(redis.Stop(), os.RemoveAll(dir)) })
 	}

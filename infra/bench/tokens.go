@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 )
 
 const (
@@ -39,7 +39,7 @@ func (b *bench) tokenIssuer() (*tokenIssuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := devserver.Listen(0)
+	listener, err := dev.Listen(0)
 	if err != nil {
 		return nil, err
 	}

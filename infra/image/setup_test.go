@@ -21,8 +21,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // version is what the tests call the version that they push.
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	if err := os.Chdir("../.."); err != nil {
 		panic(err)
 	}
-	code := testkit.Main(m)
+	code := kit.Main(m)
 	if pushed.server != nil {
 		pushed.server.Close()
 	}
@@ -104,7 +104,7 @@ func push(to *httptest.Server) (map[string]string, error) {
 }
 
 func startRegistry() (*httptest.Server, error) {
-	listener, err := devserver.Listen(0)
+	listener, err := dev.Listen(0)
 	if err != nil {
 		return nil, err
 	}

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/infra/image/compose"
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // composed is the environment that compose.yaml gives a service, with the servers of
@@ -53,7 +53,7 @@ type servers struct {
 // startServers starts them; the issuer is where at says, with the port in place of %d.
 func startServers(t testing.TB, at string) servers {
 	t.Helper()
-	plain, theirs := testkit.Listen(t), testkit.Listen(t)
+	plain, theirs := kit.Listen(t), kit.Listen(t)
 	name := fmt.Sprintf(at, theirs.Addr().(*net.TCPAddr).Port)
 	if strings.HasPrefix(at, "https:") {
 		authority, err := theAuthority()
@@ -69,11 +69,11 @@ func startServers(t testing.TB, at string) servers {
 		go func() { _ = server.Serve(listener) }()
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	port, err := devserver.FreePort(0)
+	port, err := dev.FreePort(0)
 	must(t, err)
 	s := servers{database: emptyDatabase(t), tokens: "http://" + plain.Addr().String(), address: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	s.environment = map[string]string{
-		"REDIS_URL": testkit.Redis(t).URL(), "NATS_URL": testkit.NATS(t).URL(),
+		"REDIS_URL": kit.Redis(t).URL(), "NATS_URL": kit.NATS(t).URL(),
 		"OIDC_ISSUER": name, "GATEWAY_URL": s.address, "PORT": strconv.Itoa(port),
 	}
 	maps.Copy(s.environment, logins(s.database))
@@ -83,15 +83,15 @@ func startServers(t testing.TB, at string) servers {
 // logins are the settings that lead to a database in the roles of compose.yaml.
 func logins(database string) map[string]string {
 	environment := map[string]string{"DATABASE_URL": database}
-	testkit.LeastRights(environment)
+	kit.LeastRights(environment)
 	return environment
 }
 
 // emptyDatabase is one in which nothing has been migrated.
 func emptyDatabase(t testing.TB) string {
 	t.Helper()
-	address := testkit.Database(t)
-	pool := testkit.Connect(t, address)
+	address := kit.Database(t)
+	pool := kit.Connect(t, address)
 	rows, err := pool.Query(context.Background(), `SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'`)
 	must(t, err)
 	var schemas []string
@@ -163,7 +163,7 @@ func TestComposedUnderRunc(t *testing.T) {
 func TestCertificatesOfTheBase(t *testing.T) {
 	t.Parallel()
 	r, s := theRunc(t), startServers(t, "https://127.0.0.1:%d")
-	s.database = testkit.Database(t)
+	s.database = kit.Database(t)
 	maps.Copy(s.environment, logins(s.database))
 	r.run(t, bundle(t, image(t, "serve"), composed(t, "miniserver", s.environment)))
 	eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })

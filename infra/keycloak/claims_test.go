@@ -13,7 +13,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // notCompared are claims that only one issuer has: nobody reads nbf, amr, or the jti of

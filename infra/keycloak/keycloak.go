@@ -1,6 +1,6 @@
 // Package keycloak runs a real Keycloak on this machine, for tests of what must work
 // with it as well as with the development issuer: its realm has the same users,
-// clients, secrets, roles and claims (see pkg/devserver/issuer), so a gateway changes
+// clients, secrets, roles and claims (see infra/dev/issuer), so a gateway changes
 // over by OIDC_ISSUER alone.
 //
 // The passwords and secrets are published in realm.json. Everything listens on
@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 )
 
 // Version is Keycloak's, the newest one that runs on Java 17, which is Debian 12's.
@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("keycloak: %w", err)
 	}
 	for attempt := 1; ; attempt++ {
-		port, err := devserver.FreePort(0)
+		port, err := dev.FreePort(0)
 		if err != nil {
 			return nil, fmt.Errorf("keycloak: %w", err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/oauth2/clientcredentials"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 func TestRotateKeys(t *testing.T) {

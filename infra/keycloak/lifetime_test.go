@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/oauth2/clientcredentials"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // linkToDirectory is the directory of the distribution under a name of the test's own,

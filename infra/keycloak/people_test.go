@@ -11,8 +11,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/browser"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // A person's story, once a user because EndSessions ends all that a user has: sign in,

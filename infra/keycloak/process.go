@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 )
 
 const (
@@ -19,12 +19,12 @@ const (
 
 // process is a running program with a process group of its own, so that Ctrl-C in a
 // terminal does not reach it.
-type process struct{ *devserver.Child }
+type process struct{ *dev.Child }
 
 // launch starts cmd, which does not outlive this process.
 func launch(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	child, err := devserver.StartChild(cmd)
+	child, err := dev.StartChild(cmd)
 	return &process{child}, err
 }
 

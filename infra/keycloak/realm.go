@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 const (

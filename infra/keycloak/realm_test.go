@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // realmText is what tests read of a realm.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver/browser"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/browser"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
 // addUser makes a user of the test's own, as an administrator would, and removes it

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const startTimeout = 20 * time.Minute // the first time downloads
@@ -45,17 +45,17 @@ func TestMain(m *testing.M) {
 }
 
 func directory() (string, error) {
-	root, err := testkit.Root()
+	root, err := kit.Root()
 	return filepath.Join(root, ".local", "keycloak"), err
 }
 
 func startShared() error {
-	listener, err := devserver.Listen(0)
+	listener, err := dev.Listen(0)
 	if err != nil {
 		return err
 	}
 	shared.client = newWebClient(listener)
-	if listener, err = devserver.Listen(0); err != nil {
+	if listener, err = dev.Listen(0); err != nil {
 		return err
 	}
 	shared.develop, err = issuer.Start(context.Background(), listener, issuer.Options{

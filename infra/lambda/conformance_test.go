@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/conformance"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/test/conformance"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // runtimeServer is Lambda's Runtime API for one process, as its documentation has it
@@ -72,7 +72,7 @@ func startRuntime(t testing.TB) *runtimeServer {
 		_, _ = io.WriteString(w, "{}")
 	})
 	mux.HandleFunc("GET /2020-01-01/extension/event/next", func(_ http.ResponseWriter, r *http.Request) { s.hang(r) })
-	listener := testkit.Listen(t)
+	listener := kit.Listen(t)
 	s.address = listener.Addr().String()
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(listener) }()

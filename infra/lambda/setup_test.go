@@ -18,14 +18,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
-	"github.com/miniserversystem/miniserver/pkg/testkit/identity"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
 func TestMain(m *testing.M) {
-	code := testkit.Main(m)
+	code := kit.Main(m)
 	if bootstrap.dir != "" {
 		_ = os.RemoveAll(bootstrap.dir)
 	}
@@ -60,7 +60,7 @@ func program(t testing.TB) string {
 // process is the program, running under a Runtime API of its own.
 type process struct {
 	*runtimeServer
-	*devserver.Child
+	*dev.Child
 	log string // path of what it writes
 }
 
@@ -79,7 +79,7 @@ func startProcess(t testing.TB, environment map[string]string) *process {
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
 		command.Env = append(command.Env, name+"="+environment[name])
 	}
-	p.Child, err = devserver.StartChild(command)
+	p.Child, err = dev.StartChild(command)
 	must(t, err)
 	t.Cleanup(func() {
 		_ = p.Process.Kill() // fails when it has ended
@@ -118,11 +118,11 @@ type system struct {
 
 func setup(t testing.TB) *system {
 	t.Helper()
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	return &system{
-		t: t, pool: testkit.Connect(t, database),
+		t: t, pool: kit.Connect(t, database),
 		environment: map[string]string{
-			"DATABASE_URL": database, "NATS_URL": testkit.NATS(t).URL(), "REDIS_URL": testkit.Redis(t).URL(),
+			"DATABASE_URL": database, "NATS_URL": kit.NATS(t).URL(), "REDIS_URL": kit.Redis(t).URL(),
 			"OIDC_ISSUER": identity.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": "https://" + urlHost,
 			"SCHEDULE": "off", "WAKES": "false",
 		},

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // ends passes connections on to Postgres and remembers how each client ended.
@@ -28,7 +28,7 @@ func (e *ends) through(t testing.TB, database string) string {
 	t.Helper()
 	u, err := url.Parse(database)
 	must(t, err)
-	listener, target := testkit.Listen(t), u.Host
+	listener, target := kit.Listen(t), u.Host
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	function "github.com/miniserversystem/miniserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
-	"github.com/miniserversystem/miniserver/pkg/devserver/shop"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/shop"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )

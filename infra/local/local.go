@@ -16,9 +16,9 @@ import (
 
 	function "github.com/miniserversystem/miniserver"
 	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/migrations"
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/devserver/issuer"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
@@ -85,7 +85,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		l.provide("GATEWAY_URL", gatewayURL)
 	}
 	if os.Getenv("METRICS_ADDRESS") == "" {
-		port, err := devserver.FreePort(metricsPort)
+		port, err := dev.FreePort(metricsPort)
 		if err != nil {
 			return err
 		}
@@ -144,10 +144,10 @@ func (l *Local) migrate(ctx context.Context, s settings.Settings) error {
 
 // startServers starts the private Postgres, Redis and NATS that no variable replaces.
 func (l *Local) startServers(ctx context.Context) error {
-	var binaries devserver.Binaries
+	var binaries dev.Binaries
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("REDIS_URL") == "" {
 		var err error
-		if binaries, err = devserver.Ensure(ctx, l.Programs, l.Out); err != nil {
+		if binaries, err = dev.Ensure(ctx, l.Programs, l.Out); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (l *Local) startServers(ctx context.Context) error {
 	}
 	return errors.Join(
 		start("DATABASE_URL", func() (string, func() error, error) {
-			server, err := devserver.StartPostgres(ctx, devserver.PostgresOptions{Dir: filepath.Join(l.Dir, "postgres"), Binaries: binaries, Durable: true})
+			server, err := dev.StartPostgres(ctx, dev.PostgresOptions{Dir: filepath.Join(l.Dir, "postgres"), Binaries: binaries, Durable: true})
 			if err != nil {
 				return "", nil, err
 			}
@@ -177,7 +177,7 @@ func (l *Local) startServers(ctx context.Context) error {
 			return server.URL(), server.Stop, nil
 		}),
 		start("REDIS_URL", func() (string, func() error, error) {
-			server, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries, Users: functions.Users()})
+			server, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries, Users: functions.Users()})
 			if err != nil {
 				return "", nil, err
 			}
@@ -185,7 +185,7 @@ func (l *Local) startServers(ctx context.Context) error {
 			return server.URLAs(functions.TogetherUser), server.Stop, nil
 		}),
 		start("NATS_URL", func() (string, func() error, error) {
-			server, err := devserver.StartNATS(ctx, devserver.NATSOptions{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort, Users: functions.Users()})
+			server, err := dev.StartNATS(ctx, dev.NATSOptions{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort, Users: functions.Users()})
 			if err != nil {
 				return "", nil, err
 			}
@@ -202,7 +202,7 @@ func (l *Local) startRabbitMQ(ctx context.Context, start func(string, func() (st
 		return nil
 	}
 	return start("RABBITMQ_URL", func() (string, func() error, error) {
-		server, err := devserver.StartRabbitMQ(ctx, devserver.RabbitMQOptions{
+		server, err := dev.StartRabbitMQ(ctx, dev.RabbitMQOptions{
 			Dir: filepath.Join(l.Dir, "rabbitmq"), Programs: l.Programs, Progress: l.Out,
 		})
 		if err != nil {
@@ -240,7 +240,7 @@ func listen(port string, preferred int) (net.Listener, error) {
 	if port != "" {
 		return net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	}
-	return devserver.Listen(preferred)
+	return dev.Listen(preferred)
 }
 
 func (l *Local) stop() error {
@@ -273,7 +273,7 @@ func waitReady(ctx context.Context, f *function.Function) error {
 // outside of Dir so that Postgres can reach it.
 func (l *Local) Clean(context.Context) error {
 	for _, dir := range []string{"postgres", "redis", "nats", "rabbitmq", "test/postgres", "test/redis", "deps", "."} {
-		if err := devserver.Remove(filepath.Join(l.Dir, dir)); err != nil {
+		if err := dev.Remove(filepath.Join(l.Dir, dir)); err != nil {
 			return err
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // runDir makes of this test binary make run, with its files there.
@@ -20,7 +20,7 @@ const runDir = "LOCAL_RUN_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(runDir); dir != "" {
-		root, err := testkit.Root()
+		root, err := kit.Root()
 		if err == nil {
 			err = (&Local{Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Out: os.Stdout}).Run(context.Background())
 		}
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 // make run that cannot make the functions says why in one line, and what it had
@@ -45,7 +45,7 @@ func TestRunThatFailsLeavesNothing(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			t.Cleanup(func() {
-				if err := devserver.Remove(filepath.Join(dir, "postgres")); err != nil {
+				if err := dev.Remove(filepath.Join(dir, "postgres")); err != nil {
 					t.Error(err)
 				}
 			})

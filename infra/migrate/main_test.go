@@ -6,16 +6,16 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/settings"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // One login cannot be that of the functions and of cleanup: the rights of the one would
 // replace those of the other, and no grant could be written.
 func TestCleanupNeedsALoginOfItsOwn(t *testing.T) {
 	t.Parallel()
-	database := testkit.Database(t)
+	database := kit.Database(t)
 	at := strings.Index(database, "@")
 	s := settings.Settings{MigrationDatabaseURL: database, DatabaseURL: "postgres://functions:secret" + database[at:]}
 	err := migrate(t.Context(), s, "entitlement")

@@ -12,7 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/account"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Behind a transaction pooler the statements run in other modes of the protocol.
@@ -21,7 +21,7 @@ func TestEveryExecMode(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			database := testkit.Database(t)
+			database := kit.Database(t)
 			pool, err := postgres.Open(database, 4, mode)
 			if err != nil {
 				t.Fatal(err)
@@ -118,9 +118,9 @@ func TestAway(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	ann := f.register("ann")
-	closed := testkit.Connect(t, f.database)
+	closed := kit.Connect(t, f.database)
 	closed.Close()
-	nowhere := account.NewStore(testkit.Connect(t, "postgres://u:p@127.0.0.1:1/none"))
+	nowhere := account.NewStore(kit.Connect(t, "postgres://u:p@127.0.0.1:1/none"))
 	late, cancel := context.WithTimeout(f.ctx, 1)
 	defer cancel()
 	for name, test := range map[string]struct {

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/account"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	issuer  = "https://login.example.com"
@@ -33,8 +33,8 @@ type fixture struct {
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	database := testkit.Database(t)
-	return setupOn(t, database, testkit.Connect(t, database+"&pool_max_conns=32"))
+	database := kit.Database(t)
+	return setupOn(t, database, kit.Connect(t, database+"&pool_max_conns=32"))
 }
 
 func setupOn(t testing.TB, database string, pool *pgxpool.Pool) *fixture {
@@ -45,7 +45,7 @@ func setupOn(t testing.TB, database string, pool *pgxpool.Pool) *fixture {
 // readOnly is the same store on a database that refuses every write and row lock.
 func (f *fixture) readOnly() *account.Store {
 	f.t.Helper()
-	return account.NewStore(testkit.Connect(f.t, f.database+"&default_transaction_read_only=on"))
+	return account.NewStore(kit.Connect(f.t, f.database+"&default_transaction_read_only=on"))
 }
 
 func (f *fixture) register(subject string, roles ...string) account.Account {

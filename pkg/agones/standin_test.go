@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 )
 
 // gameServer is one of a fleet.
@@ -60,7 +60,7 @@ func listener() net.Listener {
 }
 
 func freePort() int {
-	port, err := devserver.FreePort(0)
+	port, err := dev.FreePort(0)
 	if err != nil {
 		panic(err)
 	}

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/deadletter"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // tables are all that Put is for.
 var tables = []string{"notification.notification_dlq", "integration.settle_dlq"}
@@ -20,7 +20,7 @@ var tables = []string{"notification.notification_dlq", "integration.settle_dlq"}
 // tick, and holds up the reconciling of its stream.
 func TestAnyMessageIsKept(t *testing.T) {
 	t.Parallel()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	for _, table := range tables {
 		// Random: an index row is measured after compression.
 		var long strings.Builder
@@ -46,7 +46,7 @@ func TestAnyMessageIsKept(t *testing.T) {
 // letter; another message is another letter.
 func TestEachMessageIsOneLetter(t *testing.T) {
 	t.Parallel()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	for _, table := range tables {
 		first := deadletter.Letter{Data: []byte("data"), EventID: "e1", Type: "t", Reason: errors.New("r"), Headers: map[string][]string{"X-Delivery-Count": {"1"}}}
 		again := first

@@ -16,11 +16,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/migrations"
-	"github.com/miniserversystem/miniserver/pkg/devserver"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Postgres is killed under load, three times: every grant that was answered is
@@ -50,31 +50,31 @@ func TestAnsweredGrantsSurviveACrash(t *testing.T) {
 // crash is a durable Postgres of this test's own, to be killed.
 type crash struct {
 	t       *testing.T
-	options devserver.PostgresOptions
-	server  *devserver.Postgres
+	options dev.PostgresOptions
+	server  *dev.Postgres
 	pool    *pgxpool.Pool
 	rounds  int
 }
 
 func newCrash(t *testing.T) *crash {
 	t.Helper()
-	root, err := testkit.Root()
+	root, err := kit.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	binaries, err := devserver.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), io.Discard)
+	binaries, err := dev.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	f := &crash{t: t, options: devserver.PostgresOptions{Dir: dir, Binaries: binaries, Durable: true}}
+	f := &crash{t: t, options: dev.PostgresOptions{Dir: dir, Binaries: binaries, Durable: true}}
 	f.start()
 	t.Cleanup(func() {
 		f.pool.Close()
 		if err := f.server.Stop(); err != nil {
 			t.Error(err)
 		}
-		if err := devserver.Remove(dir); err != nil {
+		if err := dev.Remove(dir); err != nil {
 			t.Error(err)
 		}
 	})
@@ -87,7 +87,7 @@ func newCrash(t *testing.T) *crash {
 func (f *crash) start() {
 	f.t.Helper()
 	var err error
-	if f.server, err = devserver.StartPostgres(context.WithoutCancel(f.t.Context()), f.options); err != nil {
+	if f.server, err = dev.StartPostgres(context.WithoutCancel(f.t.Context()), f.options); err != nil {
 		f.t.Fatal(err)
 	}
 	if f.pool, err = pgxpool.New(context.Background(), f.server.URL()); err != nil {

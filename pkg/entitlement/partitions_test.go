@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func (f *fixture) partitions() []string {
@@ -344,7 +344,7 @@ func TestFrozenCleanupHoldsUpNoGrant(t *testing.T) {
 				url := f.pool.Config().ConnString()
 				if pooled {
 					var err error
-					if url, err = testkit.PgBouncer(t, t.TempDir(), 4).URL(url); err != nil {
+					if url, err = kit.PgBouncer(t, t.TempDir(), 4).URL(url); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -12,7 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Grants and revokes of one item race: the state is that of the highest version,
@@ -173,7 +173,7 @@ func TestEveryExecMode(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			pool, err := postgres.Open(testkit.Database(t), 4, mode)
+			pool, err := postgres.Open(kit.Database(t), 4, mode)
 			if err != nil {
 				t.Fatal(err)
 			}

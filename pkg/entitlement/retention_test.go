@@ -8,7 +8,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const day = 24 * time.Hour
@@ -167,7 +167,7 @@ func TestKeysAreKeptUntilTheyExpire(t *testing.T) {
 // Cleanup reads what it deletes, and walks over nothing that stays.
 func TestCleanupReadsWhatItDeletes(t *testing.T) {
 	t.Parallel()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	config := pool.Config()
 	config.MaxConns = 1 // makes statistics exact: they are one backend's, flushed by it
 	one, err := pgxpool.NewWithConfig(t.Context(), config)

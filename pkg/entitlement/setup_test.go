@@ -11,10 +11,10 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // fixture is a store on a database of the test's own.
 type fixture struct {
@@ -26,7 +26,7 @@ type fixture struct {
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	return setupOn(t, testkit.Pool(t))
+	return setupOn(t, kit.Pool(t))
 }
 
 func setupOn(t testing.TB, pool *pgxpool.Pool) *fixture {

@@ -13,7 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The consumer is killed after its commit and before its acknowledgement: the
@@ -21,7 +21,7 @@ import (
 func TestLostAcknowledgement(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	store := notification.NewStore(testkit.Pool(t))
+	store := notification.NewStore(kit.Pool(t))
 	f.publish(message("k"))
 	accept := func(d event.Delivery) int {
 		t.Helper()

@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/rights"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The headers are a contract with consumers that we do not know.
@@ -234,7 +234,7 @@ var _ outbox.Publisher = (*jetstream.Publisher)(nil)
 func TestSilenceHoldsUpItsSubjectOnly(t *testing.T) {
 	t.Parallel()
 	user := rights.Rights{Publishes: []string{event.EntitlementSubject}}
-	client := jetstream.New(testkit.NATS(t, map[string]rights.Rights{"relay": user}).URLAs("relay"), "test", limits)
+	client := jetstream.New(kit.NATS(t, map[string]rights.Rights{"relay": user}).URLAs("relay"), "test", limits)
 	t.Cleanup(client.Close)
 	silent := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

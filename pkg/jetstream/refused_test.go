@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 )
@@ -44,7 +44,7 @@ func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 // client goes on trying, and is back without a restart of its process.
 func TestReconnectsAfterItWasRefused(t *testing.T) {
 	t.Parallel()
-	port, err := devserver.FreePort(0)
+	port, err := dev.FreePort(0)
 	must(t, err)
 	dir, d := t.TempDir(), &doorman{}
 	s := d.serve(t, dir, port)

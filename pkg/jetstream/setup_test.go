@@ -9,13 +9,13 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	streamName = "ENTITLEMENT_EVENTS"
@@ -29,7 +29,7 @@ var limits = jetstream.Limits{MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour, Re
 type fixture struct {
 	t         testing.TB
 	dir       string
-	nats      *devserver.NATS
+	nats      *dev.NATS
 	client    *jetstream.Client
 	publisher *jetstream.Publisher
 	consumer  *jetstream.Consumer
@@ -55,7 +55,7 @@ func setup(t testing.TB) *fixture {
 // start starts NATS where it was.
 func (f *fixture) start() {
 	f.t.Helper()
-	n, err := devserver.StartNATS(f.t.Context(), devserver.NATSOptions{Dir: f.dir})
+	n, err := dev.StartNATS(f.t.Context(), dev.NATSOptions{Dir: f.dir})
 	must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	if f.nats != nil && f.nats.URL() != n.URL() {

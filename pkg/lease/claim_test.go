@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // hostile makes the planner run a subquery again for every outer row, as it may
@@ -238,14 +238,14 @@ func TestEveryExecMode(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			pool, err := postgres.Open(testkit.Database(t), 4, mode)
+			pool, err := postgres.Open(kit.Database(t), 4, mode)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(pool.Close)
 			f := setupOn(t, pool)
 			// The test's own statements use the default protocol.
-			f.pool = testkit.Connect(t, pool.Config().ConnConfig.ConnString())
+			f.pool = kit.Connect(t, pool.Config().ConnConfig.ConnString())
 			for name, act := range zombies {
 				f.insert(3)
 				own := *f

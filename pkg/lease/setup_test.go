@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const tableName = "entitlement.outbox_events"
 
@@ -36,7 +36,7 @@ type fixture struct {
 // setup returns an empty table; change alters the default policy.
 func setup(t testing.TB, change ...func(*lease.Policy)) *fixture {
 	t.Helper()
-	return setupOn(t, testkit.Pool(t), change...)
+	return setupOn(t, kit.Pool(t), change...)
 }
 
 func setupOn(t testing.TB, pool *pgxpool.Pool, change ...func(*lease.Policy)) *fixture {
@@ -189,7 +189,7 @@ func (tr *tracer) take() []pgx.TraceQueryStartData {
 // connect returns a pool on a database of the test's own, configured by change.
 func connect(t testing.TB, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(testkit.Database(t))
+	config, err := pgxpool.ParseConfig(kit.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}

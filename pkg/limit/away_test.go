@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/pkg/limit"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 var hourly = limit.Policy{Name: "hourly", Rate: 1, Period: time.Hour, Burst: 10}
@@ -20,7 +20,7 @@ var hourly = limit.Policy{Name: "hourly", Rate: 1, Period: time.Hour, Burst: 10}
 func TestRedisStopsAndComesBack(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), &lines{}
-	server := testkit.StartRedis(t, dir)
+	server := kit.StartRedis(t, dir)
 	l := limit.New(connect(t, server.URL()), log.logger())
 	l.SetPatience(patience) // a slow answer is not what this is about
 	for left := 9; left >= 4; left-- {
@@ -49,7 +49,7 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 				t.Fatal("more than the burst")
 			}
 		}
-		server = testkit.StartRedis(t, dir)
+		server = kit.StartRedis(t, dir)
 		eventually(t, "Redis is used again", func() bool {
 			l.Allow(t.Context(), hourly, "another")
 			return l.Shared()
@@ -69,7 +69,7 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	const clients, duration = 8, 2500 * time.Millisecond
-	paused := connect(t, testkit.Redis(t).URL())
+	paused := connect(t, kit.Redis(t).URL())
 	for name, client := range map[string]*redis.Client{
 		"accepts and says nothing": connect(t, "redis://"+silent(t)),
 		"answered before":          paused,
@@ -130,7 +130,7 @@ func TestRedisHangs(t *testing.T) {
 // When it goes on, it is used again, whatever was left unanswered.
 func TestRedisGoesOnAfterAPause(t *testing.T) {
 	t.Parallel()
-	client := connect(t, testkit.Redis(t).URL())
+	client := connect(t, kit.Redis(t).URL())
 	l := limit.New(client, slog.New(slog.DiscardHandler))
 	if err := client.Do(t.Context(), "CLIENT", "PAUSE", 1500, "ALL").Err(); err != nil {
 		t.Fatal(err)

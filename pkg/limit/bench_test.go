@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/limit"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What one request costs, asked one after the other and by many at once.
 func BenchmarkAllow(b *testing.B) {
 	policy := limit.Policy{Name: "player", Rate: 250, Burst: 1000}
-	for name, l := range map[string]*limit.Limiter{"redis": shared(b, testkit.Redis(b).URL()), "local": alone()} {
+	for name, l := range map[string]*limit.Limiter{"redis": shared(b, kit.Redis(b).URL()), "local": alone()} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

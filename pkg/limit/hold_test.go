@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/pkg/limit"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 var three = limit.Places{Name: "streams", Most: 3}
@@ -45,7 +45,7 @@ func brief(t testing.TB, url string) (*limit.Limiter, *redis.Client) {
 // A key's places are counted over all processes; one that is left is free at once.
 func TestHold(t *testing.T) {
 	t.Parallel()
-	server := testkit.StartRedis(t, t.TempDir())
+	server := kit.StartRedis(t, t.TempDir())
 	one, another := shared(t, server.URL()), shared(t, server.URL())
 	first, second := hold(t, one, "alice"), hold(t, another, "alice")
 	third := hold(t, one, "alice")
@@ -68,7 +68,7 @@ func TestHold(t *testing.T) {
 // one that lives are not.
 func TestHoldOfAKilledProcess(t *testing.T) {
 	t.Parallel()
-	server := testkit.StartRedis(t, t.TempDir())
+	server := kit.StartRedis(t, t.TempDir())
 	alive, _ := brief(t, server.URL())
 	killed, connection := brief(t, server.URL())
 	defer hold(t, alive, "alice")()
@@ -93,7 +93,7 @@ func TestHoldOfAKilledProcess(t *testing.T) {
 func TestHoldWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server := testkit.StartRedis(t, dir)
+	server := kit.StartRedis(t, dir)
 	one, _ := brief(t, server.URL())
 	another, _ := brief(t, server.URL())
 	first := hold(t, one, "alice")
@@ -102,7 +102,7 @@ func TestHoldWithoutRedis(t *testing.T) {
 	}
 	leaves := []func(){first, hold(t, one, "alice"), hold(t, one, "alice"), hold(t, another, "alice")}
 	full(t, one, "alice")
-	client := connect(t, testkit.StartRedis(t, dir).URL())
+	client := connect(t, kit.StartRedis(t, dir).URL())
 	key := "open:limit:{streams:alice}"
 	eventually(t, "all that are open are counted again", func() bool {
 		return client.ZCard(t.Context(), key).Val() == int64(len(leaves))

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/limit"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Keys are readable where they can be, short, one cluster slot each, and go away
 // by themselves when the bucket is full.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	url := testkit.Redis(t).URL()
+	url := kit.Redis(t).URL()
 	l, client := shared(t, url), connect(t, url)
 	policy := limit.Policy{Name: "player", Rate: 3, Period: time.Minute, Burst: 3}
 	check := func(key, stored string) {

@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/limit"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // limiters are the two ways of counting.
 func limiters(t *testing.T) map[string]*limit.Limiter {
-	return map[string]*limit.Limiter{"redis": shared(t, testkit.Redis(t).URL()), "local": alone()}
+	return map[string]*limit.Limiter{"redis": shared(t, kit.Redis(t).URL()), "local": alone()}
 }
 
 // Two processes and 32 goroutines that ask as fast as they can get the burst and
 // the rate: no more, and not much less.
 func TestRateAndBurstAreKept(t *testing.T) {
 	t.Parallel()
-	url, one := testkit.Redis(t).URL(), alone()
+	url, one := kit.Redis(t).URL(), alone()
 	policy := limit.Policy{Name: "player", Rate: 200, Burst: 50}
 	for name, processes := range map[string][2]*limit.Limiter{
 		"redis": {shared(t, url), shared(t, url)},
@@ -160,7 +160,7 @@ func TestLocalRateIsExact(t *testing.T) {
 // A client that hangs up is counted, and its connection to Redis stays in use.
 func TestHangingUpCounts(t *testing.T) {
 	t.Parallel()
-	client := connect(t, testkit.Redis(t).URL())
+	client := connect(t, kit.Redis(t).URL())
 	log := &lines{}
 	l := limit.New(client, log.logger())
 	l.SetPatience(patience)

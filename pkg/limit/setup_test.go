@@ -16,16 +16,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/limit"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	logging.Disable() // the client would print every connection that was refused
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 // connect returns a client as anybody would make it, with its usual timeouts.
@@ -96,7 +96,7 @@ func silent(t testing.TB) string {
 	t.Helper()
 	var listener net.Listener
 	eventually(t, "a free port", func() bool {
-		port, err := devserver.FreePort(0)
+		port, err := dev.FreePort(0)
 		if err == nil {
 			listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		}

@@ -12,14 +12,14 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/live"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Whoever tells and whoever listens are different processes. After its first
 // token a listener misses nothing: the broker knows of it by then.
 func TestTellReachesTheUserAndNobodyElse(t *testing.T) {
 	t.Parallel()
-	url := testkit.NATS(t).URL()
+	url := kit.NATS(t).URL()
 	there, here := connected(t, url), connected(t, url)
 	for i := range 300 {
 		userID := fmt.Sprintf("u_%d", i)
@@ -38,7 +38,7 @@ func TestTellReachesTheUserAndNobodyElse(t *testing.T) {
 // However often a user is told of, a reader that is busy finds one token.
 func TestNudgesCoalesce(t *testing.T) {
 	t.Parallel()
-	h := connected(t, testkit.NATS(t).URL())
+	h := connected(t, kit.NATS(t).URL())
 	nudges, last := listen(t, h, "u_1"), listen(t, h, "u_2")
 	for range 500 {
 		h.Tell(t.Context(), "u_1")
@@ -54,7 +54,7 @@ func TestNudgesCoalesce(t *testing.T) {
 // No dot, wildcard, space or line end ever reaches a subject.
 func TestUnsafeUserIDs(t *testing.T) {
 	t.Parallel()
-	url := testkit.NATS(t).URL()
+	url := kit.NATS(t).URL()
 	h, conn := connected(t, url), raw(t, url)
 	everything, err := conn.SubscribeSync(">")
 	must(t, err)
@@ -88,7 +88,7 @@ func TestUnsafeUserIDs(t *testing.T) {
 // The last listener of a user takes the subscription with it; others stay.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	url := testkit.NATS(t).URL()
+	url := kit.NATS(t).URL()
 	h, conn := connected(t, url), raw(t, url)
 	known := func() bool {
 		_, err := conn.Request("live.u_1", nil, 50*time.Millisecond)
@@ -119,7 +119,7 @@ func TestStop(t *testing.T) {
 // One process serves many streams.
 func TestThousandListeners(t *testing.T) {
 	t.Parallel()
-	url := testkit.NATS(t).URL()
+	url := kit.NATS(t).URL()
 	h, there := hub(t, url), connected(t, url)
 	const users = 1000
 	list := make([]<-chan struct{}, 0, 2*users)
@@ -165,7 +165,7 @@ func drain(list []<-chan struct{}) {
 // and whoever tells does not wait.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
-	url := testkit.NATS(t).URL()
+	url := kit.NATS(t).URL()
 	h, conn := connected(t, url), raw(t, url)
 	nudges := listen(t, h, "u_1")
 	_ = listen(t, h, "u_flood")
@@ -192,7 +192,7 @@ func TestOverflow(t *testing.T) {
 // Everything at once, for the race detector.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
-	h := hub(t, testkit.NATS(t).URL())
+	h := hub(t, kit.NATS(t).URL())
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
@@ -221,7 +221,7 @@ func TestAtOnce(t *testing.T) {
 // Close sends what waits; afterwards a hub does nothing.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	url := testkit.NATS(t).URL()
+	url := kit.NATS(t).URL()
 	here, there := connected(t, url), connected(t, url)
 	list := make([]<-chan struct{}, 200)
 	for i := range list {

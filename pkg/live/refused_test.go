@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 )
 
 // doorman refuses everybody while closed.
@@ -39,7 +39,7 @@ func (d *doorman) serve(t *testing.T, port int) *server.Server {
 // hub goes on trying and its listeners are told when it is let in.
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
-	port, err := devserver.FreePort(0)
+	port, err := dev.FreePort(0)
 	must(t, err)
 	d := &doorman{}
 	d.closed.Store(true)

@@ -9,13 +9,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/live"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestMain(m *testing.M) {
-	code := testkit.Main(m)
+	code := kit.Main(m)
 	if err := goleak.Find(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -84,9 +84,9 @@ func raw(t testing.TB, url string) *nats.Conn {
 }
 
 // start starts NATS in dir; again says where it was before, if it was.
-func start(t testing.TB, dir string, again ...*devserver.NATS) *devserver.NATS {
+func start(t testing.TB, dir string, again ...*dev.NATS) *dev.NATS {
 	t.Helper()
-	n, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	n, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	must(t, err)
 	t.Cleanup(func() { _ = n.Stop() })
 	for _, before := range again {

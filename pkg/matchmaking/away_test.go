@@ -6,7 +6,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // While Redis is away everything says so, and when to come again; no ticket is made
@@ -14,7 +14,7 @@ import (
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server := testkit.StartRedis(t, dir)
+	server := kit.StartRedis(t, dir)
 	s := startOn(t, clientOf(t, server.URL()))
 	a := s.join("u_a", "casual", `{}`)
 	must(t, server.Stop())
@@ -30,7 +30,7 @@ func TestRedisAway(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	again := startOn(t, clientOf(t, testkit.StartRedis(t, dir).URL()))
+	again := startOn(t, clientOf(t, kit.StartRedis(t, dir).URL()))
 	if got := again.get("u_a", a); got.Status != matchmaking.Queued {
 		t.Errorf("%+v", got)
 	}

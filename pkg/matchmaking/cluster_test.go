@@ -12,13 +12,13 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func startCluster(t *testing.T, change ...func(*matchmaking.Rules)) setup {
 	t.Helper()
 	t.Parallel()
-	options, err := redis.ParseURL(testkit.RedisCluster(t))
+	options, err := redis.ParseURL(kit.RedisCluster(t))
 	must(t, err)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{options.Addr}, Password: options.Password, MaxRedirects: 3})
 	t.Cleanup(func() { _ = client.Close() })

@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Two players join a queue, a pass finds that they fit, and both read with whom they
@@ -70,11 +70,11 @@ func Example() {
 
 // exampleRedis is a Redis without a test that it belongs to.
 func exampleRedis(ctx context.Context) (client *redis.Client, stop func(), err error) {
-	root, err := testkit.Root()
+	root, err := kit.Root()
 	if err != nil {
 		return nil, nil, err
 	}
-	binaries, err := devserver.Ensure(ctx, filepath.Join(root, ".local", "deps"), os.Stderr)
+	binaries, err := dev.Ensure(ctx, filepath.Join(root, ".local", "deps"), os.Stderr)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +82,7 @@ func exampleRedis(ctx context.Context) (client *redis.Client, stop func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := devserver.StartRedis(ctx, devserver.RedisOptions{Dir: dir, Binaries: binaries})
+	server, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: dir, Binaries: binaries})
 	if err != nil {
 		return nil, nil, err
 	}

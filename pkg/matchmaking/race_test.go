@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // operations of the race: MATCHMAKING_RACE=100000 is the full one.
@@ -125,7 +125,7 @@ func TestRaceNoticesFaults(t *testing.T) {
 	} {
 		t.Run(fault.what, func(t *testing.T) {
 			t.Parallel()
-			s := startOn(t, clientOf(t, testkit.Redis(t).URL()))
+			s := startOn(t, clientOf(t, kit.Redis(t).URL()))
 			matchmaking.Plant(s.Store, func(source string) string { return strings.NewReplacer(fault.replace...).Replace(source) })
 			j := race(s, 1500)
 			if wrong := append(j.wrong, disagreements(s, j.records, j.passes)...); len(wrong) == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // queues are the rules of these tests: the default ones, and a mode where
 // attributes agree and skill does not count.
@@ -37,7 +37,7 @@ type setup struct {
 func start(t *testing.T, change ...func(*matchmaking.Rules)) setup {
 	t.Helper()
 	t.Parallel()
-	return startOn(t, clientOf(t, testkit.Redis(t).URL()), change...)
+	return startOn(t, clientOf(t, kit.Redis(t).URL()), change...)
 }
 
 func clientOf(t testing.TB, url string) redis.UniversalClient {

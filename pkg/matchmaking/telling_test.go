@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const stream = "MATCHMAKING_EVENTS"
@@ -25,7 +25,7 @@ const stream = "MATCHMAKING_EVENTS"
 // telling is a store with all that carries its matches on.
 type telling struct {
 	setup
-	nats     *devserver.NATS
+	nats     *dev.NATS
 	dir      string // of NATS
 	js       natsjs.JetStream
 	servers  *servers
@@ -37,7 +37,7 @@ type telling struct {
 func startTelling(t *testing.T) *telling {
 	t.Helper()
 	t.Parallel()
-	return tellingOn(startOn(t, clientOf(t, testkit.Redis(t).URL())))
+	return tellingOn(startOn(t, clientOf(t, kit.Redis(t).URL())))
 }
 
 func tellingOn(s setup) *telling {
@@ -58,7 +58,7 @@ func tellingOn(s setup) *telling {
 
 func (f *telling) startNATS() {
 	f.t.Helper()
-	n, err := devserver.StartNATS(f.t.Context(), devserver.NATSOptions{Dir: f.dir})
+	n, err := dev.StartNATS(f.t.Context(), dev.NATSOptions{Dir: f.dir})
 	must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	f.nats = n

@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Many instances get the same events at once, in batches that overlap in every
@@ -26,7 +26,7 @@ func TestAcceptTheSameEventsAtOnce(t *testing.T) {
 	f := setup(t)
 	const events, workers = 300, 10
 	list := records(events)
-	pool := testkit.Connect(t, f.database)
+	pool := kit.Connect(t, f.database)
 	store := notification.NewStore(pool)
 	var created atomic.Int64
 	var group sync.WaitGroup
@@ -167,14 +167,14 @@ func TestPoison(t *testing.T) {
 func TestAwayIsNotPoison(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	closed := testkit.Connect(t, f.database)
+	closed := kit.Connect(t, f.database)
 	closed.Close()
-	nowhere := testkit.Connect(t, "postgres://u:p@127.0.0.1:1/none")
+	nowhere := kit.Connect(t, "postgres://u:p@127.0.0.1:1/none")
 	gone, cancel := context.WithCancel(f.ctx)
 	cancel()
 	late, cancelLate := context.WithTimeout(f.ctx, 1)
 	defer cancelLate()
-	readOnly := testkit.Connect(t, f.database+"&default_transaction_read_only=on")
+	readOnly := kit.Connect(t, f.database+"&default_transaction_read_only=on")
 	for name, accept := range map[string]func() (int, error){
 		"closed pool": func() (int, error) { return notification.NewStore(closed).Accept(f.ctx, records(2)) },
 		"no server":   func() (int, error) { return notification.NewStore(nowhere).Accept(f.ctx, records(2)) },

@@ -10,7 +10,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Since reads what it returns and no more, beside a user's 100,000 others, with
@@ -62,7 +62,7 @@ func TestSinceUsesItsIndex(t *testing.T) {
 // HOT. One connection makes the statistics exact: they are one backend's.
 func hotShare(t *testing.T, prepare string) float64 {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(testkit.Database(t))
+	config, err := pgxpool.ParseConfig(kit.Database(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Cleanup goes in short steps, and keeps FAILED notifications and dead letters.
@@ -103,7 +103,7 @@ func TestProcessedEventsAreKeptByTheirTime(t *testing.T) {
 // Cleanup reads what it deletes, and walks over nothing that stays.
 func TestCleanupReadsWhatItDeletes(t *testing.T) {
 	t.Parallel()
-	config := testkit.Pool(t).Config()
+	config := kit.Pool(t).Config()
 	config.MaxConns = 1 // makes statistics exact: they are one backend's, flushed by it
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {

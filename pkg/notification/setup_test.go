@@ -16,14 +16,14 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childDatabase) != "" {
 		runChild()
 	}
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 const patience = 15 * time.Second
@@ -40,8 +40,8 @@ type fixture struct {
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	f := &fixture{t: t, ctx: t.Context(), database: testkit.Database(t), policy: lease.DefaultPolicy}
-	f.pool = testkit.Connect(t, f.database)
+	f := &fixture{t: t, ctx: t.Context(), database: kit.Database(t), policy: lease.DefaultPolicy}
+	f.pool = kit.Connect(t, f.database)
 	f.store = notification.NewStore(f.pool)
 	return f
 }

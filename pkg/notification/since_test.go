@@ -8,7 +8,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // sent adds n notifications that were sent to a user, the first ago before now
@@ -128,7 +128,7 @@ func TestSentAt(t *testing.T) {
 // A database that is away is fault.Unavailable, not "not found".
 func TestReadingFromADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
-	nowhere := notification.NewStore(testkit.Connect(t, "postgres://u:p@127.0.0.1:1/none"))
+	nowhere := notification.NewStore(kit.Connect(t, "postgres://u:p@127.0.0.1:1/none"))
 	known := strangers("")[1]
 	_, since := nowhere.Since(t.Context(), "u_1", time.Time{}, 1)
 	_, sentAt := nowhere.SentAt(t.Context(), "u_1", known)

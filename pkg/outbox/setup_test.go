@@ -14,20 +14,20 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childMode) != "" {
 		runChild()
 	}
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 const (
@@ -49,8 +49,8 @@ type fixture struct {
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	f := &fixture{t: t, ctx: t.Context(), database: testkit.Database(t)}
-	f.pool = testkit.Connect(t, f.database)
+	f := &fixture{t: t, ctx: t.Context(), database: kit.Database(t)}
+	f.pool = kit.Connect(t, f.database)
 	return f
 }
 
@@ -153,13 +153,13 @@ func (p publisher) Publish(ctx context.Context, m []event.Message) []error {
 func takeAll(_ context.Context, m []event.Message) []error { return make([]error, len(m)) }
 
 // restart stops NATS, runs between, and starts it again where it was.
-func restart(t testing.TB, n *devserver.NATS, dir string, between func()) {
+func restart(t testing.TB, n *dev.NATS, dir string, between func()) {
 	t.Helper()
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	between()
-	again, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,10 +170,10 @@ func restart(t testing.TB, n *devserver.NATS, dir string, between func()) {
 }
 
 // startNATS starts one in a directory that the test knows.
-func startNATS(t testing.TB) (*devserver.NATS, string) {
+func startNATS(t testing.TB) (*dev.NATS, string) {
 	t.Helper()
 	dir := t.TempDir()
-	n, err := devserver.StartNATS(t.Context(), devserver.NATSOptions{Dir: dir})
+	n, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,10 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 func open(t testing.TB, url, mode string) *pgxpool.Pool {
 	t.Helper()
@@ -33,11 +33,11 @@ func open(t testing.TB, url, mode string) *pgxpool.Pool {
 // What means away, what means that the data is at fault, and what means neither.
 func TestErrorKinds(t *testing.T) {
 	t.Parallel()
-	url := testkit.Database(t)
+	url := kit.Database(t)
 	pool := open(t, url, "cache_statement")
 	closed := open(t, url, "cache_statement")
 	closed.Close()
-	full := testkit.Connect(t, url+"&pool_max_conns=1")
+	full := kit.Connect(t, url+"&pool_max_conns=1")
 	taken, err := full.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +64,8 @@ func TestErrorKinds(t *testing.T) {
 			return err
 		}(), true, false},
 		"terminated":        {run(pool, `SELECT pg_terminate_backend(pg_backend_pid())`), true, false},
-		"statement timeout": {run(testkit.Connect(t, url+"&statement_timeout=10"), `SELECT pg_sleep(5)`), true, false},
-		"read-only":         {run(testkit.Connect(t, url+"&default_transaction_read_only=on"), `CREATE TABLE x ()`), true, false},
+		"statement timeout": {run(kit.Connect(t, url+"&statement_timeout=10"), `SELECT pg_sleep(5)`), true, false},
+		"read-only":         {run(kit.Connect(t, url+"&default_transaction_read_only=on"), `CREATE TABLE x ()`), true, false},
 		"duplicate":         {run(pool, `INSERT INTO notification.processed_events SELECT '0190a5a4-0000-7000-8000-000000000001' FROM generate_series(1, 2)`), false, true},
 		"division by zero":  {run(pool, `SELECT 1/0`), false, true},
 		"NUL":               {run(pool, `SELECT $1::text`, "\x00"), false, true},
@@ -87,9 +87,9 @@ func TestErrorKinds(t *testing.T) {
 // A backend is killed, and its connection with it: the pool makes another.
 func TestPoolSurvivesTerminatedBackends(t *testing.T) {
 	t.Parallel()
-	url := testkit.Database(t)
+	url := kit.Database(t)
 	pool := open(t, url, "cache_statement")
-	killer := testkit.Connect(t, url)
+	killer := kit.Connect(t, url)
 	for range 5 {
 		if _, err := pool.Exec(t.Context(), `SELECT 1`); err != nil && !postgres.Unavailable(err) {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestPoolSurvivesTerminatedBackends(t *testing.T) {
 // is not over yet, and back.
 func failover(t testing.TB, url string, over bool) {
 	t.Helper()
-	admin := testkit.Connect(t, url)
+	admin := kit.Connect(t, url)
 	if _, err := admin.Exec(t.Context(), `BEGIN READ WRITE; DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = `+
 		map[bool]string{true: "off", false: "on"}[over]+`', current_database()); END $$; COMMIT`); err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ func failover(t testing.TB, url string, over bool) {
 func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec"} {
-		url := testkit.Database(t)
-		if _, err := testkit.Connect(t, url).Exec(t.Context(), `CREATE TABLE written ()`); err != nil {
+		url := kit.Database(t)
+		if _, err := kit.Connect(t, url).Exec(t.Context(), `CREATE TABLE written ()`); err != nil {
 			t.Fatal(err)
 		}
 		failover(t, url, false)
@@ -160,7 +160,7 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 // goes on as soon as the server can write.
 func TestOnlyServersThatWrite(t *testing.T) {
 	t.Parallel()
-	url := testkit.Database(t)
+	url := kit.Database(t)
 	failover(t, url, false)
 	pool := open(t, url, "cache_statement")
 	if _, err := pool.Exec(t.Context(), `SELECT`); !postgres.Unavailable(err) {
@@ -182,7 +182,7 @@ func TestOnlyServersThatWrite(t *testing.T) {
 // place where they are tried again.
 func TestRetryEndsDeadlocks(t *testing.T) {
 	t.Parallel()
-	pool := testkit.Connect(t, testkit.Database(t)+"&deadlock_timeout=20")
+	pool := kit.Connect(t, kit.Database(t)+"&deadlock_timeout=20")
 	if _, err := pool.Exec(t.Context(), `CREATE TABLE n AS SELECT id, 0 AS v FROM generate_series(1, 2) id`); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestRetryEndsDeadlocks(t *testing.T) {
 
 func TestRetryIsBounded(t *testing.T) {
 	t.Parallel()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	tries := 0
 	err := postgres.Retry(t.Context(), func(ctx context.Context) error {
 		tries++
@@ -258,7 +258,7 @@ func TestOpenTellsNoSecret(t *testing.T) {
 // No statement of a process may run for ever, and no transaction wait for its process.
 func TestTimeoutsAreSet(t *testing.T) {
 	t.Parallel()
-	pool := open(t, testkit.Database(t), "cache_statement")
+	pool := open(t, kit.Database(t), "cache_statement")
 	for name, want := range map[string]string{"statement_timeout": "10s", "idle_in_transaction_session_timeout": "5s"} {
 		var limit string
 		if err := pool.QueryRow(t.Context(), `SHOW `+name).Scan(&limit); err != nil || limit != want {

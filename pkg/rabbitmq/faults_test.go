@@ -6,18 +6,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The broker ends, politely or not, and comes back: what was confirmed is there, and
 // both sides connect again by themselves.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*devserver.RabbitMQ) error{"stopped": (*devserver.RabbitMQ).Stop, "killed": (*devserver.RabbitMQ).Kill} {
+	for name, end := range map[string]func(*dev.RabbitMQ) error{"stopped": (*dev.RabbitMQ).Stop, "killed": (*dev.RabbitMQ).Kill} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			restart(t, end)
@@ -25,9 +25,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func restart(t *testing.T, end func(*devserver.RabbitMQ) error) {
+func restart(t *testing.T, end func(*dev.RabbitMQ) error) {
 	dir := t.TempDir()
-	broker := testkit.RabbitMQ(t, dir)
+	broker := kit.RabbitMQ(t, dir)
 	// A single node that is killed in the first seconds of a quorum queue leaves it
 	// without a leader for ever (rabbitmq/rabbitmq-server#10070).
 	f := setup(t, broker.URL(), rabbitmq.Classic)
@@ -50,7 +50,7 @@ func restart(t *testing.T, end func(*devserver.RabbitMQ) error) {
 	if err := unacked[1].Ack(); err == nil {
 		t.Error("acknowledged without a broker")
 	}
-	testkit.RabbitMQ(t, dir)
+	kit.RabbitMQ(t, dir)
 	must(t, f.publisher.Ready(t.Context()))
 	f.publish(f.message())
 	left := map[string]bool{}
@@ -69,7 +69,7 @@ func restart(t *testing.T, end func(*devserver.RabbitMQ) error) {
 // A broker that hangs is given up when the caller's time is over.
 func TestHangs(t *testing.T) {
 	t.Parallel()
-	broker := testkit.RabbitMQ(t, t.TempDir())
+	broker := kit.RabbitMQ(t, t.TempDir())
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
 	f.publish(f.message())
 	must(t, broker.Pause())
@@ -104,7 +104,7 @@ func TestHangs(t *testing.T) {
 // claimed from the outbox. It is emptied over a connection that does not publish.
 func TestFullBroker(t *testing.T) {
 	t.Parallel()
-	broker := testkit.RabbitMQ(t, t.TempDir())
+	broker := kit.RabbitMQ(t, t.TempDir())
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
 	f.publish(f.message())
 	consuming := rabbitmq.New(broker.URL(), t.Name()+" consumes", rabbitmq.Quorum)

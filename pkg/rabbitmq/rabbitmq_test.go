@@ -12,16 +12,16 @@ import (
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // server is shared by the tests that do not stop it: a start takes seconds.
-var server *devserver.RabbitMQ
+var server *dev.RabbitMQ
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -31,13 +31,13 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	server = testkit.MustRabbitMQ(dir)
+	server = kit.MustRabbitMQ(dir)
 	defer func() {
 		if err := server.Stop(); err != nil {
 			panic(err)
 		}
 	}()
-	return testkit.Main(m)
+	return kit.Main(m)
 }
 
 type fixture struct {

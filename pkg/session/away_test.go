@@ -10,7 +10,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/session"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // impatient is a client with short timeouts.
@@ -34,7 +34,7 @@ func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	f := &fixture{t: t, ctx: t.Context()}
 	dir := t.TempDir()
-	f.server = testkit.StartRedis(t, dir)
+	f.server = kit.StartRedis(t, dir)
 	f.client = f.impatient()
 	f.store = session.NewStore(f.client, limits)
 	cookie := f.create(due())
@@ -69,7 +69,7 @@ func TestRedisIsAway(t *testing.T) {
 		}
 	}
 
-	f.server = testkit.StartRedis(t, dir)
+	f.server = kit.StartRedis(t, dir)
 	eventually(t, "Redis is back", func() bool { return f.client.Ping(f.ctx).Err() == nil })
 	if got := f.load(cookie); !equal(got, stored) {
 		t.Errorf("%+v, want %+v", got, stored)

@@ -12,14 +12,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/pkg/devserver"
+	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/session"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // it tells of every dial to a Redis that a test stopped
-	os.Exit(testkit.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 type quiet struct{}
@@ -37,7 +37,7 @@ var (
 type fixture struct {
 	t      testing.TB
 	ctx    context.Context
-	server *devserver.Redis
+	server *dev.Redis
 	client redis.UniversalClient // a second one, for looking
 	store  *session.Store
 }
@@ -46,7 +46,7 @@ func setup(t testing.TB) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	t.Cleanup(cancel)
-	f := &fixture{t: t, ctx: ctx, server: testkit.Redis(t)}
+	f := &fixture{t: t, ctx: ctx, server: kit.Redis(t)}
 	f.client = f.connect()
 	f.store = f.with(limits)
 	return f

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/postgres"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // soon bounds what is waited for.
@@ -34,8 +34,8 @@ const victim = "victim"
 // for directly.
 func newArena(t *testing.T, size int32, mode string, through func(url string) string) *arena {
 	t.Helper()
-	url := testkit.Database(t)
-	calm := testkit.Connect(t, url)
+	url := kit.Database(t)
+	calm := kit.Connect(t, url)
 	if _, err := calm.Exec(t.Context(), watchEndings); err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/pkg/testkit"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 type setup struct {
 	*transfer.Store
@@ -25,7 +25,7 @@ type setup struct {
 func start(t *testing.T) setup {
 	t.Helper()
 	t.Parallel()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	return setup{transfer.NewStore(pool), pool, t}
 }
 

@@ -20,11 +20,11 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/testkit"
 	"github.com/miniserversystem/miniserver/pkg/webhook"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 var secrets = []string{
 	"whsec_" + base64.StdEncoding.EncodeToString([]byte("the-new-secret-of-32-bytes-12345")),
@@ -138,7 +138,7 @@ func TestStableID(t *testing.T) {
 		answers.Do(func() { code = 500 })
 		w.WriteHeader(code)
 	})
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	const eventID = "0190a5a4-0000-7000-8000-000000000001"
 	if _, err := notification.NewStore(pool).Accept(t.Context(), []event.Record{
 		{ID: eventID, Type: "EntitlementGranted", OccurredAt: time.Now(), Payload: []byte(`{"user_id":"u_1"}`)}}); err != nil {
@@ -163,7 +163,7 @@ func TestStableID(t *testing.T) {
 // effect, since the kinds of errors are not exported.
 func verdict(t testing.TB, c notification.Channel) (status string, wait time.Duration) {
 	t.Helper()
-	pool := testkit.Pool(t)
+	pool := kit.Pool(t)
 	_, err := notification.NewStore(pool).Accept(t.Context(), []event.Record{
 		{ID: "0190a5a4-0000-7000-8000-000000000001", Type: "EntitlementGranted", OccurredAt: time.Now(), Payload: []byte(`{"user_id":"u_1"}`)}})
 	if err == nil {

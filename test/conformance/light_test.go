@@ -1,0 +1,41 @@
+package conformance_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/test/conformance"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+func TestMain(m *testing.M) {
+	code := kit.Main(m)
+	conformance.Clean()
+	os.Exit(code)
+}
+
+const noProcess = "it is in the process of the test"
+
+// The handlers in the process of the test, behind net/http.
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, conformance.Adapter{
+		Name: "local", Start: conformance.StartLocal, Ticked: true,
+		Without: map[string]string{"drain on SIGTERM": noProcess, "SIGTERM ends streams": noProcess, "unknown FUNCTION": noProcess, "malformed setting": noProcess},
+	})
+}
+
+// The program of a container, with all functions in one process.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, conformance.OneProcess("serve", conformance.Build(t, root(t), "./infra/serve")))
+}
+
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := kit.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

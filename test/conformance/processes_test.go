@@ -1,0 +1,15 @@
+//go:build conformance
+
+package conformance_test
+
+import (
+	"testing"
+
+	"github.com/miniserversystem/miniserver/test/conformance"
+)
+
+// The program of a container, as one function in each process.
+func TestProcesses(t *testing.T) {
+	t.Parallel()
+	conformance.Run(t, conformance.Processes("processes", conformance.Build(t, root(t), "./infra/serve"), conformance.OwnPaths, nil))
+}

@@ -1,0 +1,127 @@
+package conformance
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
+)
+
+const (
+	// publicURL is where clients think that the gateway is. https makes its cookies
+	// those of a deployment.
+	publicURL = "https://game.example"
+	// startWithin bounds how long an instance may take until it answers, on a machine
+	// that does other things as well.
+	startWithin = 30 * time.Second
+	// grace is SHUTDOWN_GRACE.
+	grace = 10 * time.Second
+	// scheduleWithin bounds how long three ticks each second may take.
+	scheduleWithin = 20 * time.Second
+)
+
+// scene is an instance and its stores.
+type scene struct {
+	t           testing.TB
+	adapter     Adapter
+	environment map[string]string
+	pool        *pgxpool.Pool // past the link
+	postgres    *link         // between the functions and Postgres
+	nats        *link
+	instance    Instance
+	writer, ops string // access tokens of the purchase service and of an operator
+}
+
+// newScene makes the stores; links to them are cut until mended.
+func newScene(t testing.TB, a Adapter) *scene {
+	t.Helper()
+	database := kit.Database(t)
+	private, public, err := auth.NewKeyPair()
+	must(t, err)
+	s := &scene{t: t, adapter: a, pool: kit.Connect(t, database)}
+	var databaseURL, natsURL string
+	s.postgres, databaseURL = linkTo(t, database)
+	s.nats, natsURL = linkTo(t, kit.NATS(t).URL())
+	s.environment = map[string]string{
+		"DATABASE_URL": databaseURL, "NATS_URL": natsURL, "REDIS_URL": kit.Redis(t).URL(),
+		"OIDC_ISSUER": identity.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
+		"IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
+		"DEBUG_ENDPOINTS": "true", "SHUTDOWN_GRACE": grace.String(),
+		// Only ticks carry anything on: a wake would hide one that does not come.
+		"WAKES": "false", "SCHEDULE": "auto",
+	}
+	if a.Ticked {
+		s.environment["SCHEDULE"] = "off"
+	}
+	maps.Copy(s.environment, a.Overrides)
+	s.writer = identity.Token(t, identity.Issuer(t), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+	s.ops = identity.Token(t, identity.Issuer(t), issuer.OpsClientID, issuer.OpsClientSecret)
+	return s
+}
+
+// in is the scene as a subtest sees it.
+func (s *scene) in(t testing.TB) *scene {
+	other := *s
+	other.t = t
+	return &other
+}
+
+// start mends the links and starts functions, until they are ready.
+func (s *scene) start(functions ...string) {
+	s.t.Helper()
+	s.postgres.mend(s.t)
+	s.nats.mend(s.t)
+	s.begin(functions...)
+	s.eventually(startWithin, "ready", func() bool { return s.probe(Readiness) == http.StatusOK })
+}
+
+// begin starts functions, until they are alive.
+func (s *scene) begin(functions ...string) {
+	s.t.Helper()
+	s.instance = s.adapter.Start(s.t, s.environment, functions...)
+	s.eventually(startWithin, "alive", func() bool { return s.probe(Liveness) == http.StatusOK })
+}
+
+// probe returns a probe's status, 0 when nobody answered.
+func (s *scene) probe(p Probe) int {
+	status, err := s.instance.Probe(p)
+	if err != nil {
+		return 0
+	}
+	return status
+}
+
+// count returns the one number that a query answers.
+func (s *scene) count(sql string, args ...any) int {
+	s.t.Helper()
+	var n int
+	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	return n
+}
+
+// eventually waits until ok, at most within.
+func (s *scene) eventually(within time.Duration, what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(within)
+	for !ok() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

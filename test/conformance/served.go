@@ -1,0 +1,125 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+)
+
+// Paths are what a platform sends to a process.
+type Paths struct{ Liveness, Readiness, Tick string }
+
+// OwnPaths are those of the functions themselves.
+var OwnPaths = Paths{fn.LivenessPath, fn.ReadinessPath, fn.TickPath}
+
+// Served are processes that listen, by the function that each is.
+type Served struct {
+	Paths    Paths
+	Front    string // the name of the one that has the gateway
+	Address  map[string]string
+	Programs []*Program
+}
+
+var _ Instance = (*Served)(nil)
+
+// FreePort returns a port of loopback that nobody listens on.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	port, err := dev.FreePort(0)
+	must(t, err)
+	return strconv.Itoa(port)
+}
+
+// oneShot has no connections to keep: each request shows who takes new ones.
+var oneShot = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+
+// RoundTrip sends a request to the gateway.
+func (s *Served) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.URL.Scheme, r.URL.Host = "http", s.Address[s.Front]
+	return oneShot.RoundTrip(r)
+}
+
+const probeWithin = 5 * time.Second
+
+func (s *Served) send(method, address, path string, within time.Duration) (int, string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := oneShot.RoundTrip(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
+// Probe asks every process.
+func (s *Served) Probe(p Probe) (worst int, err error) {
+	path := s.Paths.Liveness
+	if p == Readiness {
+		path = s.Paths.Readiness
+	}
+	for _, address := range s.Address {
+		status, _, err := s.send(http.MethodGet, address, path, probeWithin)
+		if err != nil {
+			return 0, err
+		}
+		worst = max(worst, status)
+	}
+	return worst, nil
+}
+
+// Tick ticks a function in its process.
+func (s *Served) Tick(function string) error {
+	address, ok := s.Address[function]
+	if !ok {
+		return fmt.Errorf("%s is no process", function)
+	}
+	status, body, err := s.send(http.MethodPost, address, s.Paths.Tick, callWithin)
+	if err == nil && (status != http.StatusOK || !strings.Contains(body, `"done"`)) {
+		err = fmt.Errorf("tick of %s: %d %s", function, status, body)
+	}
+	return err
+}
+
+// Addresses are where the processes listen.
+func (s *Served) Addresses() (all []string) {
+	for _, address := range s.Address {
+		all = append(all, address)
+	}
+	return all
+}
+
+// Terminate sends SIGTERM to all of them.
+func (s *Served) Terminate() {
+	for _, p := range s.Programs {
+		p.Terminate()
+	}
+}
+
+// Wait returns an error unless all of them end in order.
+func (s *Served) Wait(within time.Duration) error {
+	var errs []error
+	deadline := time.Now().Add(within)
+	for _, p := range s.Programs {
+		errs = append(errs, p.Wait(time.Until(deadline)))
+	}
+	return errors.Join(errs...)
+}
+
+// onLoopback is a port's address.
+func onLoopback(port string) string { return net.JoinHostPort("127.0.0.1", port) }

@@ -1,0 +1,131 @@
+//go:build func
+
+package funccli
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// buildWithin bounds a command that builds, also on a machine that is busy.
+const buildWithin = 8 * time.Minute
+
+// cli is a command of the CLI, for the function in dir. It sees no configuration of
+// whoever runs the tests.
+func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
+	t.Helper()
+	root, err := kit.Root()
+	must(t, err)
+	binary := filepath.Join(root, ".local", "bin", "tools", "func")
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("there is no func CLI; build it with: make func (%v)", err)
+	}
+	command := exec.CommandContext(t.Context(), binary, arguments...)
+	command.Dir = dir
+	// -trimpath shares what is compiled among the trees of all tests.
+	command.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false", "XDG_CONFIG_HOME="+t.TempDir(), "FUNC_REGISTRY=registry.example.com/miniserver")
+	return command
+}
+
+// running is a `func run` whose function is ready.
+type running struct {
+	*dev.Child
+	t   testing.TB
+	dir string
+	url string
+	log string
+}
+
+// run starts `func run` in a tree of its own and returns when the CLI says that the
+// function runs.
+func run(t testing.TB, address string, environment ...string) *running {
+	t.Helper()
+	r := &running{t: t, dir: tree(t), url: "http://" + address, log: filepath.Join(t.TempDir(), "log")}
+	arguments := []string{"run", "--address", address}
+	for _, pair := range environment {
+		arguments = append(arguments, "-e", pair)
+	}
+	out, err := os.Create(r.log)
+	must(t, err)
+	defer out.Close()
+	command := cli(t, r.dir, arguments...)
+	command.Stdout, command.Stderr = out, out
+	// A group, so that nothing it started is left when the test fails.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	began := time.Now()
+	r.Child, err = dev.StartChild(command)
+	must(t, err)
+	t.Cleanup(func() {
+		_ = syscall.Kill(-r.Process.Pid, syscall.SIGKILL) // fails when all have ended
+		if t.Failed() {
+			t.Logf("log of func run at %s:\n%s", address, r.logged())
+		}
+	})
+	for deadline := time.Now().Add(buildWithin); !strings.Contains(r.logged(), "Running on host port"); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-r.Ended:
+			t.Fatalf("func run ended: %v\n%s", r.Err(), r.logged())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not ready after %s", buildWithin)
+		}
+	}
+	t.Logf("func run to ready, with its build: %s", time.Since(began).Round(100*time.Millisecond))
+	return r
+}
+
+func (r *running) logged() string {
+	text, err := os.ReadFile(r.log)
+	must(r.t, err)
+	return string(text)
+}
+
+// terminate ends `func run` as a supervisor would; the function ends with it.
+func (r *running) terminate() {
+	r.t.Helper()
+	must(r.t, r.Process.Signal(syscall.SIGTERM))
+	select {
+	case <-r.Ended:
+		must(r.t, r.Err())
+	case <-time.After(within):
+		r.t.Fatalf("func run has not ended after %s", within)
+	}
+	if connection, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://")); err == nil {
+		_ = connection.Close()
+		r.t.Error("the function goes on without func run")
+	}
+}
+
+// invoke is `func invoke` in the tree of r, and returns what it printed.
+func (r *running) invoke(arguments ...string) string {
+	r.t.Helper()
+	out, err := cli(r.t, r.dir, append([]string{"invoke"}, arguments...)...).CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("func invoke %q: %v\n%s", arguments, err, out)
+	}
+	return string(out)
+}
+
+// wantHealthy checks the probes that func.yaml names.
+func wantHealthy(t testing.TB, base string) {
+	t.Helper()
+	for _, path := range []string{"/health/liveness", "/health/readiness"} {
+		response, err := http.Get(base + path)
+		must(t, err)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+	}
+}

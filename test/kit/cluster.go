@@ -1,0 +1,91 @@
+package kit
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/infra/dev"
+)
+
+const (
+	clusterNodes = 3
+	clusterSlots = 16384
+	// clusterWithin bounds how long the nodes may take to know each other.
+	clusterWithin = 30 * time.Second
+)
+
+// RedisCluster starts a Redis Cluster of three masters for this test and returns the
+// URL of one of them, through which a cluster client finds the others. It is
+// stopped when the test ends.
+func RedisCluster(t testing.TB) string {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	dir := t.TempDir()
+	var nodes []*redis.Client
+	var url string
+	for i := range clusterNodes {
+		node, err := dev.StartRedis(ctx, dev.RedisOptions{
+			Dir: filepath.Join(dir, strconv.Itoa(i)), Binaries: server.binaries, Cluster: true, Password: "cluster-of-a-test",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := node.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		options, err := redis.ParseURL(node.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(options)
+		defer client.Close()
+		nodes, url = append(nodes, client), node.URL()
+		first, last := clusterSlots*i/clusterNodes, clusterSlots*(i+1)/clusterNodes-1
+		must(t, client.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", first, last).Err())
+		must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+		port, bus := node.Ports()
+		if i > 0 {
+			must(t, nodes[0].Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port, bus).Err())
+		}
+	}
+	for deadline := time.Now().Add(clusterWithin); ; {
+		if formed(ctx, nodes) {
+			return url
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the cluster is not formed after %s", clusterWithin)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// formed reports whether every node knows all of them and all slots.
+func formed(ctx context.Context, nodes []*redis.Client) bool {
+	for _, node := range nodes {
+		info, err := node.ClusterInfo(ctx).Result()
+		if err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(clusterNodes)) {
+			return false
+		}
+	}
+	return true
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,358 @@
+// Package kit gives tests real servers: a database of their own cloned from a
+// migrated template, and a Redis and a NATS of their own. The Postgres server
+// is shared by all test processes of a run; the last one stops it.
+package kit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/rights"
+)
+
+const (
+	startTimeout = 3 * time.Minute // the first run may have to download Postgres
+	sqlTimeout   = 60 * time.Second
+)
+
+// server is this process's share of the Postgres server.
+var server struct {
+	once     sync.Once
+	postgres *dev.Postgres
+	binaries dev.Binaries
+	template string
+	err      error
+}
+
+// Main runs a package's tests and then lets go of the servers:
+//
+//	func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+func Main(m *testing.M) int {
+	code := m.Run()
+	stops := []func() error{}
+	if server.postgres != nil {
+		stops = append(stops, server.postgres.Stop)
+	}
+	for _, stop := range stops {
+		if err := stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "testkit:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+func start() {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	root, err := Root()
+	if err != nil {
+		server.err = err
+		return
+	}
+	dir := filepath.Join(root, ".local")
+	if server.binaries, err = dev.Ensure(ctx, filepath.Join(dir, "deps"), os.Stderr); err != nil {
+		server.err = err
+		return
+	}
+	if server.postgres, err = dev.StartPostgres(ctx, dev.PostgresOptions{
+		Dir: filepath.Join(dir, "test", "postgres"), Binaries: server.binaries,
+	}); err != nil {
+		server.err = err
+		return
+	}
+	server.template, server.err = ensureTemplate(ctx)
+}
+
+// Root is the repository's, found by go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", fmt.Errorf("testkit: no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}
+
+// Database returns the URL of a migrated database that only this test uses. It
+// is dropped when the test ends.
+func Database(t testing.TB) string {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	name := "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	admin(t, "CREATE DATABASE "+name+" TEMPLATE "+server.template)
+	t.Cleanup(func() { admin(t, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") })
+	return withDatabase(server.postgres.URL(), name)
+}
+
+// Pool returns a pool on a database of this test's own.
+func Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return Connect(t, Database(t))
+}
+
+// Connect returns a pool on url that is closed when the test ends.
+func Connect(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// Redis starts a Redis for this test and returns it; it is stopped when the test
+// ends.
+func Redis(t testing.TB) *dev.Redis {
+	t.Helper()
+	return StartRedis(t, t.TempDir())
+}
+
+// StartRedis is Redis with its data in dir, for tests that stop it and bring it
+// back: it comes back at the same address. It has users with rights beside the one who
+// may do everything, and keeps them when it comes back.
+func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *dev.Redis {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	redis, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: dir, Binaries: server.binaries, Users: first(users)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := redis.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return redis
+}
+
+// NATS starts a NATS with JetStream for this test and returns it; it is stopped
+// when the test ends. It has users with rights beside the one who may do everything.
+func NATS(t testing.TB, users ...map[string]rights.Rights) *dev.NATS {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	nats, err := dev.StartNATS(ctx, dev.NATSOptions{Dir: t.TempDir(), Users: first(users)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := nats.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return nats
+}
+
+func first(users []map[string]rights.Rights) map[string]rights.Rights {
+	if len(users) == 0 {
+		return nil
+	}
+	return users[0]
+}
+
+func admin(t testing.TB, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server.postgres.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ensureTemplate makes the migrated database that tests clone, once for each
+// state of the migrations.
+func ensureTemplate(ctx context.Context) (string, error) {
+	sum := sha256.New()
+	err := fs.WalkDir(migrations.Files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(migrations.Files, path)
+		fmt.Fprintln(sum, path)
+		sum.Write(content)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	name := "template_" + hex.EncodeToString(sum.Sum(nil))[:16]
+
+	conn, err := pgx.Connect(ctx, server.postgres.URL())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	const lock = 7436201 // any number, the same in every test process
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", lock); err != nil {
+		return "", err
+	}
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists); err != nil || exists {
+		return name, err
+	}
+	// Under another name until it is whole, in case that this process is killed.
+	if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS making_template WITH (FORCE)"); err != nil {
+		return "", err
+	}
+	if _, err := conn.Exec(ctx, "CREATE DATABASE making_template"); err != nil {
+		return "", err
+	}
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(ctx, withDatabase(server.postgres.URL(), "making_template"), domain); err != nil {
+			return "", err
+		}
+	}
+	for _, role := range migrations.Roles {
+		making := withDatabase(server.postgres.URL(), "making_template")
+		if err := migrations.Grant(ctx, making, As(making, role.Name), role); err != nil {
+			return "", err
+		}
+	}
+	_, err = conn.Exec(ctx, "ALTER DATABASE making_template RENAME TO "+name)
+	return name, err
+}
+
+// As returns the URL of a database of Database's as one of migrations.Roles, which has
+// the login miniserver_NAME and the owner's password.
+func As(database, role string) string {
+	u, err := url.Parse(database)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	password, _ := u.User.Password()
+	u.User = url.UserPassword("miniserver_"+role, password)
+	return u.String()
+}
+
+// LeastRights replaces DATABASE_URL, in the settings of functions, by a URL of each
+// domain with no more rights than the domain needs, where the domain has none yet.
+func LeastRights(environment map[string]string) {
+	database := environment["DATABASE_URL"]
+	if database == "" {
+		return
+	}
+	delete(environment, "DATABASE_URL")
+	for _, role := range migrations.Roles {
+		if name := strings.ToUpper(role.Name) + "_DATABASE_URL"; environment[name] == "" {
+			environment[name] = As(database, role.Name)
+		}
+	}
+}
+
+func withDatabase(server, name string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		panic(err) // it is ours
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// RabbitMQ starts a RabbitMQ with its data in dir, which comes back at the same
+// address with its queues when it is started again. It is stopped when the test
+// ends. The first start downloads it.
+func RabbitMQ(t testing.TB, dir string) *dev.RabbitMQ {
+	t.Helper()
+	rabbit, err := startRabbitMQ(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := rabbit.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return rabbit
+}
+
+// MustRabbitMQ is RabbitMQ for a TestMain, which stops it itself.
+func MustRabbitMQ(dir string) *dev.RabbitMQ {
+	rabbit, err := startRabbitMQ(dir)
+	if err != nil {
+		panic(err)
+	}
+	return rabbit
+}
+
+func startRabbitMQ(dir string) (*dev.RabbitMQ, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return dev.StartRabbitMQ(ctx, dev.RabbitMQOptions{
+		Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr,
+	})
+}
+
+// PgBouncer starts a PgBouncer in transaction mode before the server of Database,
+// with size connections to each database and login. It is stopped when the test ends; started
+// again in the same dir it has the same address. The first start downloads it.
+func PgBouncer(t testing.TB, dir string, size int) *dev.PgBouncer {
+	t.Helper()
+	server.once.Do(start)
+	root, err := Root()
+	if err = errors.Join(server.err, err); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	var logins []string
+	for _, role := range migrations.Roles {
+		logins = append(logins, "miniserver_"+role.Name)
+	}
+	bouncer, err := dev.StartPgBouncer(ctx, dev.PgBouncerOptions{
+		Users: logins,
+		Dir:   dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr, Server: server.postgres.URL(), PoolSize: size,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bouncer.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return bouncer
+}

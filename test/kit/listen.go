@@ -1,0 +1,18 @@
+package kit
+
+import (
+	"net"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/infra/dev"
+)
+
+// Listen takes a free port on loopback.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	listener, err := dev.Listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
