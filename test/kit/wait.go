@@ -1,0 +1,38 @@
+package kit
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	// Patience is how long a test waits for what must happen: far longer than it takes,
+	// so that a busy machine fails no test.
+	Patience = time.Minute
+	poll     = 5 * time.Millisecond
+)
+
+// Eventually waits until ok, and fails the test when it is not within Patience. Call it
+// on the test's own goroutine.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	Within(t, Patience, what, ok)
+}
+
+// Within is Eventually for what has a bound of its own, which the test is about.
+func Within(t testing.TB, bound time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(bound); !ok(); time.Sleep(poll) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", bound, what)
+		}
+	}
+}
+
+// Must fails the test if err is one. Call it on the test's own goroutine.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
