@@ -35,6 +35,8 @@ var layers = [][]string{
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
 	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook"},
 	{"pkg/rights"},
+	{"pkg/process"},
+	{"pkg/fn/tick", "pkg/fn/transport"},
 	{"pkg/fn"},
 	{"functions/internal/*"},
 	{"functions/*"},

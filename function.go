@@ -16,6 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
@@ -24,9 +25,7 @@ import (
 // infra/serve run it.
 type Function struct {
 	handler  http.Handler
-	local    fn.Local // the functions of this process
 	runtime  *fn.Runtime
-	runs     []fn.Function // which functions are in this process
 	schedule bool
 
 	stopSchedule context.CancelFunc
@@ -69,18 +68,14 @@ func build(s settings.Settings, log *slog.Logger) (*Function, error) {
 	}
 	rt := fn.NewRuntime(s, log, functions.All)
 	if s.FunctionURL != "" {
-		if rt.Invoke, err = fn.Remote(s.FunctionURL); err != nil {
+		if rt.Invoke, err = transport.Remote(s.FunctionURL); err != nil {
 			return nil, err
 		}
 	}
-	if err := rt.Missing(chosen); err != nil {
+	if err := rt.Host(chosen); err != nil {
 		return nil, err
 	}
-	handler, err := rt.Handler(chosen)
-	if err != nil {
-		return nil, err
-	}
-	return &Function{handler: handler, local: fn.Local{chosen.Name: handler}, runtime: rt, runs: []fn.Function{chosen}}, nil
+	return &Function{handler: rt.Here[chosen.Name], runtime: rt}, nil
 }
 
 func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
@@ -96,8 +91,7 @@ func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, _ := rt.Invoke.(fn.Local) // Together sets it
-	return &Function{handler: handler, local: local, runtime: rt, runs: functions.All, schedule: s.Schedule == "auto"}, nil
+	return &Function{handler: handler, runtime: rt, schedule: s.Schedule == "auto"}, nil
 }
 
 // Handle answers one request.
@@ -106,7 +100,7 @@ func (f *Function) Handle(w http.ResponseWriter, r *http.Request) { f.handler.Se
 // Local reaches the functions of this process by name: the one that FUNCTION names,
 // or all of them. Platforms that hand over events, and no HTTP connections, go
 // through it.
-func (f *Function) Local() fn.Local { return f.local }
+func (f *Function) Local() transport.Local { return f.runtime.Here }
 
 // Start begins the schedule, when all functions are in this process, and listens on
 // METRICS_ADDRESS, when it is set. The func CLI's middleware gives it a configuration,
@@ -168,27 +162,20 @@ func (f *Function) Stop(context.Context) error {
 	return nil
 }
 
-// Ready reports whether the stores that this process needs have answered. What keeps
-// it is in the log and no error here: the func CLI's middleware would answer a probe
-// with it, as a fault of its own (500), and show it to whoever asks.
+// Ready reports whether the stores that this process needs have answered. Why not is in
+// the log and no error here: the func CLI's middleware would answer a probe with it, as
+// a fault of its own (500), and show it to whoever asks.
 func (f *Function) Ready(ctx context.Context) (bool, error) {
-	if err := f.Awaits(ctx); err != nil {
+	if err := f.NotReady(ctx); err != nil {
 		f.runtime.Log.InfoContext(ctx, "not ready", "error", err.Error())
 		return false, nil
 	}
 	return true, nil
 }
 
-// Awaits returns an error that names a store which has not answered yet, nil when all
+// NotReady returns an error that names a store which has not answered yet, nil when all
 // have that this process needs.
-func (f *Function) Awaits(ctx context.Context) error {
-	for _, one := range f.runs {
-		if err := f.runtime.Ready(ctx, one); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (f *Function) NotReady(ctx context.Context) error { return f.runtime.Ready(ctx) }
 
 // Alive reports whether the process can answer at all.
 func (f *Function) Alive(context.Context) (bool, error) { return true, nil }

@@ -14,18 +14,18 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/process"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// behindServe is the system as a process serves it, with the limits of fn.Serve.
+// behindServe is the system as a process serves it, with the limits of process.Serve.
 func (s *system) behindServe() (address string) {
 	s.t.Helper()
 	listener := kit.Listen(s.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	handler := s.runtime.Invoke.(fn.Local)[functions.GatewayName]
-	go func() { done <- fn.Serve(ctx, listener, handler, s.runtime.Settings, func() {}) }()
+	handler := s.runtime.Here[functions.GatewayName]
+	go func() { done <- process.Serve(ctx, listener, handler, s.runtime.Settings, func() {}) }()
 	s.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

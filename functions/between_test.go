@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
@@ -35,7 +34,7 @@ func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)
-			s.runtime.Invoke.(fn.Local)["grant"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			s.runtime.Here["grant"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", test.media)
 				w.WriteHeader(test.status)
 				_, _ = io.WriteString(w, test.body)

@@ -16,7 +16,6 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/infra/dev/shop"
-	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
@@ -55,7 +54,7 @@ func setupSite(t testing.TB, environment ...string) *site {
 	must(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/demo/", goods)
-	mux.Handle("/", s.runtime.Invoke.(fn.Local)[functions.GatewayName])
+	mux.Handle("/", s.runtime.Here[functions.GatewayName])
 	s.front = &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
 	s.front.Start()
 	t.Cleanup(s.front.Close)

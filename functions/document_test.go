@@ -152,8 +152,8 @@ func (d *apiDocument) operation(r *http.Request) *documentedOperation {
 	return d.operations[pattern]
 }
 
-// transport are headers of the connection or the host, which no operation answers.
-var transport = []string{"Connection", "Content-Length", "Content-Type", "Date", "Strict-Transport-Security", "Transfer-Encoding"}
+// ofTransport are headers of the connection or the host, which no operation answers.
+var ofTransport = []string{"Connection", "Content-Length", "Content-Type", "Date", "Strict-Transport-Security", "Transfer-Encoding"}
 
 // wrong returns what an answer has that the document lacks, and what it lacks that the
 // document has.
@@ -166,7 +166,7 @@ func (d *apiDocument) wrong(o *documentedOperation, method string, status int, h
 	}
 	documented, _ := response["headers"].(map[string]any)
 	for name := range header {
-		if !slices.Contains(transport, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(known string) bool { return http.CanonicalHeaderKey(known) == name }) {
+		if !slices.Contains(ofTransport, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(known string) bool { return http.CanonicalHeaderKey(known) == name }) {
 			say("the document has no header %s", name)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 )
 
@@ -25,7 +25,7 @@ const faultPatience = 20 * time.Second
 // tryTick runs a function's tick that may fail, and returns its status.
 func (s *system) tryTick(function string) int {
 	s.t.Helper()
-	request, err := http.NewRequest(http.MethodPost, "http://"+function+fn.TickPath, http.NoBody)
+	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
 	must(s.t, err)
 	response, err := s.runtime.Invoke.RoundTrip(request)
 	must(s.t, err)

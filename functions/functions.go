@@ -227,20 +227,12 @@ func Named(name string) (fn.Function, error) {
 	return fn.Function{}, fmt.Errorf("there is no function %q; FUNCTION is one of %s, or unset for all of them in one process", name, strings.Join(names, ", "))
 }
 
-// Together builds all functions in one process and returns the gateway, with the
-// others behind it. Nothing but the gateway's routes can be reached through it.
+// Together hosts all functions in one process and returns the gateway, with the others
+// behind it. Nothing but the gateway's routes can be reached through it.
 func Together(rt *fn.Runtime) (http.Handler, error) {
-	local := fn.Local{}
-	rt.Invoke = local
-	for _, f := range rt.Functions {
-		if err := rt.Missing(f); err != nil {
-			return nil, err
-		}
-		handler, err := rt.Handler(f)
-		if err != nil {
-			return nil, err
-		}
-		local[f.Name] = handler
+	rt.Invoke = rt.Here
+	if err := rt.Host(rt.Registry...); err != nil {
+		return nil, err
 	}
-	return local[GatewayName], nil
+	return rt.Here[GatewayName], nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
 // A ticket whose time is over is EXPIRED to whoever looks, at once; it is never
@@ -22,10 +22,10 @@ func TestTicketExpires(t *testing.T) {
 	f := s.followAt(followPath(ticketID), alice)
 	f.shows("that it has expired", func(ticket map[string]any) bool { return ticket["status"] == "EXPIRED" })
 	eventually(t, queuePatience, "bob's expires, too", func() bool { return s.readTicket(bob, bobs)["status"] == "EXPIRED" })
-	if report := s.tick("match"); report != (fn.Report{Claimed: 2, Dead: 2}) {
+	if report := s.tick("match"); report != (lease.Report{Claimed: 2, Dead: 2}) {
 		t.Errorf("a pass over two that have expired: %+v", report)
 	}
-	if report := s.tick("match"); report != (fn.Report{}) {
+	if report := s.tick("match"); report != (lease.Report{}) {
 		t.Errorf("the next pass: %+v", report)
 	}
 	for range 2 {

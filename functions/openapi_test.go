@@ -443,8 +443,8 @@ func (w *world) withoutIssuer(d *apiDocument) *system {
 func (w *world) withoutFunctions(d *apiDocument) *system {
 	s := start(w.t, kit.Listen(w.t), "WAKES=false", "OIDC_ISSUER="+w.issuer.url)
 	asked := ""
-	for name, f := range s.runtime.Invoke.(fn.Local) {
-		s.runtime.Invoke.(fn.Local)[name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	for name, f := range s.runtime.Here {
+		s.runtime.Here[name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			// Who calls is found out first.
 			if asked == r.Method+" "+r.URL.Path {
 				http.Error(rw, "too slow", http.StatusGatewayTimeout)

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
@@ -38,7 +37,7 @@ func (p *standIn) recovers()                        { p.instead.Store(nil) }
 
 // standIn must be called before the first request.
 func (s *system) standIn(function string) *standIn {
-	local := s.runtime.Invoke.(fn.Local)
+	local := s.runtime.Here
 	p := &standIn{function: local[function]}
 	local[function] = p
 	return p

@@ -15,6 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -26,7 +27,7 @@ func apart(t *testing.T) (*system, *signedIssuer) {
 	t.Helper()
 	people, listener := newSignedIssuer(t), kit.Listen(t)
 	s, values := stores(t, listener, "OIDC_ISSUER="+people.url, "POSTGRES_POOL_SIZE=2")
-	local, runtimes := fn.Local{}, []*fn.Runtime{}
+	local, runtimes := transport.Local{}, []*fn.Runtime{}
 	for _, f := range functions.All {
 		own := maps.Clone(values)
 		for _, role := range migrations.Roles {
@@ -39,14 +40,13 @@ func apart(t *testing.T) (*system, *signedIssuer) {
 		must(t, err)
 		rt := fn.NewRuntime(loaded, telemetry.NewLogger(s.log, loaded.LogLevel), functions.All)
 		rt.Invoke = local
-		must(t, rt.Missing(f))
-		local[f.Name], err = rt.Handler(f)
-		must(t, err)
+		must(t, rt.Host(f))
+		local[f.Name] = rt.Here[f.Name]
 		if f.Name == functions.GatewayName {
 			s.runtime = rt
 		}
 		runtimes = append(runtimes, rt)
-		eventually(t, 10*time.Second, f.Name+" is ready", func() bool { return rt.Ready(t.Context(), f) == nil })
+		eventually(t, 10*time.Second, f.Name+" is ready", func() bool { return rt.Ready(t.Context()) == nil })
 	}
 	s.serveOn(listener, local[functions.GatewayName], runtimes...)
 	s.writer = people.token(t, nil)

@@ -57,7 +57,9 @@ func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 	ready := func(f fn.Function) error {
 		runtime := fn.NewRuntime(s.runtime.Settings, telemetry.NewLogger(s.log, "debug"), functions.All)
 		defer runtime.Close()
-		return runtime.Ready(t.Context(), f)
+		runtime.Invoke = runtime.Here
+		must(t, runtime.Host(f))
+		return runtime.Ready(t.Context())
 	}
 	if err := ready(gateway); err != nil {
 		t.Errorf("the gateway is not ready without the queues' Redis: %v", err)

@@ -22,6 +22,8 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -179,7 +181,7 @@ func changeBody(user, item, reason, purchase string) string {
 }
 
 // tick runs a function's tick and returns its report.
-func (s *system) tick(function string) fn.Report {
+func (s *system) tick(function string) lease.Report {
 	s.t.Helper()
 	report, answered := s.try(function)
 	if answered != "" {
@@ -189,9 +191,9 @@ func (s *system) tick(function string) fn.Report {
 }
 
 // try is tick for one that may fail; then it says what it answered.
-func (s *system) try(function string) (report fn.Report, answered string) {
+func (s *system) try(function string) (report lease.Report, answered string) {
 	s.t.Helper()
-	request, err := http.NewRequest(http.MethodPost, "http://"+function+fn.TickPath, http.NoBody)
+	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
 	must(s.t, err)
 	response, err := s.runtime.Invoke.RoundTrip(request)
 	must(s.t, err)

@@ -20,6 +20,8 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
+	"github.com/miniserversystem/miniserver/pkg/process"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
@@ -186,18 +188,18 @@ func sku(n int) string { return fmt.Sprint("item", n) }
 func (s *system) serve(listener net.Listener, runtime *fn.Runtime, handler http.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- fn.Serve(ctx, listener, handler, runtime.Settings, runtime.StopClaiming) }()
+	go func() { served <- process.Serve(ctx, listener, handler, runtime.Settings, runtime.StopClaiming) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-served })
 	s.t.Cleanup(func() { _ = stop() })
 	return stop
 }
 
-// served puts the one process behind fn.Serve instead of the test's own server.
+// served puts the one process behind process.Serve instead of the test's own server.
 func (s *system) served() (stop func() error) {
 	s.t.Helper()
 	listener := kit.Listen(s.t)
 	s.url = "http://" + listener.Addr().String()
-	return s.serve(listener, s.runtime, s.runtime.Invoke.(fn.Local)[functions.GatewayName])
+	return s.serve(listener, s.runtime, s.runtime.Here[functions.GatewayName])
 }
 
 // apart puts the gateway into a process of its own, and each of the other
@@ -217,7 +219,7 @@ func (s *system) apart() (stopGateway, stopStream func() error) {
 	front := fn.NewRuntime(settings, s.runtime.Log, functions.All)
 	var err error
 	for _, runtime := range []*fn.Runtime{behind, front} {
-		runtime.Invoke, err = fn.Remote(settings.FunctionURL)
+		runtime.Invoke, err = transport.Remote(settings.FunctionURL)
 		must(s.t, err)
 		s.t.Cleanup(runtime.Close)
 	}
@@ -226,10 +228,8 @@ func (s *system) apart() (stopGateway, stopStream func() error) {
 		if f.Public {
 			runtime = front
 		}
-		must(s.t, runtime.Missing(f))
-		handler, err := runtime.Handler(f)
-		must(s.t, err)
-		stops[f.Name] = s.serve(listeners[f.Name], runtime, handler)
+		must(s.t, runtime.Host(f))
+		stops[f.Name] = s.serve(listeners[f.Name], runtime, runtime.Here[f.Name])
 	}
 	s.runtime = behind
 	s.url = "http://" + listeners[functions.GatewayName].Addr().String()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
 // Many ticks at once drain what there is, once.
@@ -31,7 +32,7 @@ func TestTicksCoalesce(t *testing.T) {
 		if claimed.Load() != events || done.Load() != events {
 			t.Errorf("%s: claimed %d, done %d of %d", function, claimed.Load(), done.Load(), events)
 		}
-		if report := s.tick(function); report != (fn.Report{}) {
+		if report := s.tick(function); report != (lease.Report{}) {
 			t.Errorf("%s found more: %+v", function, report)
 		}
 	}
@@ -103,8 +104,8 @@ func TestTickBodyIsNotBelieved(t *testing.T) {
 				s.untouched(func() {
 					got := a()
 					wantStatus(t, got, http.StatusOK)
-					var report fn.Report
-					if err := json.Unmarshal(got.body, &report); err != nil || report != (fn.Report{}) {
+					var report lease.Report
+					if err := json.Unmarshal(got.body, &report); err != nil || report != (lease.Report{}) {
 						t.Errorf("%s %s with %s: %s", f.Name, path, name, got.body)
 					}
 				})

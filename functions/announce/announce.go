@@ -11,6 +11,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/agones"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
@@ -26,8 +27,8 @@ func New(e *fn.Env) error {
 		return err
 	}
 	announcer := matchmaking.NewAnnouncer(store, allocator, jetstream.NewPublisher(e.NATS(), event.MatchmakingSubject), e.Worker(),
-		e.Settings.AllocatorPatience, func() { e.Wake("notify") }, e.Logger())
-	e.Tick(fn.Source{Name: "matches", Step: announcer.Step})
+		e.Settings.AllocatorPatience, e.Waker("notify"), e.Logger())
+	e.Tick(tick.Source{Name: "matches", Step: announcer.Step})
 	return nil
 }
 

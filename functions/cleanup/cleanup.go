@@ -7,6 +7,8 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
@@ -37,7 +39,7 @@ func New(e *fn.Env) error {
 	keepOwned := entitlement.Retention{Outbox: keepOutbox, AuditMonths: s.AuditRetentionMonths}
 	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention, Failed: s.FailedRetention}
 
-	partitions := func(ctx context.Context) (fn.Report, error) {
+	partitions := func(ctx context.Context) (lease.Report, error) {
 		audit, err := owned.EnsureAudit(ctx, keepOwned)
 		if audit.PartitionsMade+audit.PartitionsDropped > 0 {
 			e.Logger().InfoContext(ctx, "audit partitions", "made", audit.PartitionsMade, "dropped", audit.PartitionsDropped)
@@ -45,22 +47,22 @@ func New(e *fn.Env) error {
 		if audit.PartitionsSkipped > 0 {
 			e.Logger().DebugContext(ctx, "audit partitions not made: their rows stay in the DEFAULT one", "months", audit.PartitionsSkipped)
 		}
-		return fn.Report{}, err
+		return lease.Report{}, err
 	}
 	e.Tick(
-		fn.Source{Name: "audit partitions", Step: partitions},
-		fn.Source{Name: "entitlement", Step: func(ctx context.Context) (fn.Report, error) {
+		tick.Source{Name: "audit partitions", Step: partitions},
+		tick.Source{Name: "entitlement", Step: func(ctx context.Context) (lease.Report, error) {
 			counts, err := owned.Cleanup(ctx, keepOwned)
 			if err == nil && !counts.More {
 				err = warnOfUnreconciled(ctx, e, "entitlement", func() (int, error) { return owned.Unreconciled(ctx, keepOwned) })
 			}
 			return removed(counts.Deleted, counts.More), err
 		}},
-		fn.Source{Name: "notification", Step: func(ctx context.Context) (fn.Report, error) {
+		tick.Source{Name: "notification", Step: func(ctx context.Context) (lease.Report, error) {
 			deleted, more, err := told.Cleanup(ctx, keepTold)
 			return removed(deleted, more), err
 		}},
-		fn.Source{Name: "transfer", Step: func(ctx context.Context) (fn.Report, error) {
+		tick.Source{Name: "transfer", Step: func(ctx context.Context) (lease.Report, error) {
 			deleted, more, err := moved.Cleanup(ctx, keepMoved)
 			if err == nil && !more {
 				err = warnOfUnreconciled(ctx, e, "transfer", func() (int, error) { return moved.Unreconciled(ctx, keepMoved) })
@@ -71,8 +73,8 @@ func New(e *fn.Env) error {
 	return nil
 }
 
-func removed(rows int, more bool) fn.Report {
-	return fn.Report{Claimed: rows, Done: rows, More: more}
+func removed(rows int, more bool) lease.Report {
+	return lease.Report{Claimed: rows, Done: rows, More: more}
 }
 
 // warnOfUnreconciled says where published events are kept for longer than

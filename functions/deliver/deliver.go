@@ -7,6 +7,8 @@ import (
 	"context"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/webhook"
 )
@@ -32,12 +34,12 @@ func New(e *fn.Env) error {
 				hub.Tell(ctx, userID)
 			}
 		}
-		step = func(ctx context.Context) (fn.Report, error) {
+		step = func(ctx context.Context) (lease.Report, error) {
 			hub.Connect() // before there is something to tell: Tell does not wait for it
 			return deliverer.Step(ctx)
 		}
 	}
-	e.Tick(fn.Source{Name: "notifications", Step: step})
+	e.Tick(tick.Source{Name: "notifications", Step: step})
 	return nil
 }
 

@@ -15,14 +15,14 @@ import (
 var (
 	List = fn.Route{
 		ID: "list-entitlements", Method: http.MethodGet, Path: "/v1/users/{user_id}/entitlements",
-		Self: true, Anyone: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
+		Self: true, AnyUserRoles: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
 		Refuses:     []int{http.StatusNotFound},
 		Summary:     "List a user's entitlements",
 		Description: "By stock_keeping_unit. Players see their own, entitlement writers and operators anyone's; a user of whom nothing is known has an empty list.",
 	}
 	Get = fn.Route{
 		ID: "get-entitlement", Method: http.MethodGet, Path: "/v1/users/{user_id}/entitlements/{stock_keeping_unit}",
-		Self: true, Anyone: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
+		Self: true, AnyUserRoles: []string{auth.RoleEntitlementWriter, auth.RoleOperator},
 		Refuses:     []int{http.StatusNotFound},
 		Summary:     "Read one entitlement",
 		Description: "The ETag is its version, for If-Match.",
@@ -36,7 +36,6 @@ var (
 )
 
 type function struct {
-	env   *fn.Env
 	store *entitlement.Store
 }
 
@@ -46,7 +45,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, entitlement.NewStore(pool, e.Settings.IdempotencyRetention)}
+	f := &function{entitlement.NewStore(pool, e.Settings.IdempotencyRetention)}
 	fn.Handle(e, List, f.list)
 	fn.Handle(e, Get, f.get, fn.Versioned)
 	fn.Handle(e, History, f.history)
@@ -68,8 +67,6 @@ func (f *function) list(ctx context.Context, in *listRequest) (*struct{ Body ent
 	if !List.MayReach(auth.From(ctx), in.UserID) {
 		return nil, entitlement.ErrNotFound
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	list, next, err := f.store.List(ctx, in.UserID, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
@@ -93,8 +90,6 @@ func (f *function) get(ctx context.Context, in *ItemPath) (*item, error) {
 	if !Get.MayReach(auth.From(ctx), in.UserID) {
 		return nil, entitlement.ErrNotFound
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	e, err := f.store.Get(ctx, in.UserID, in.StockKeepingUnit)
 	if err != nil {
 		return nil, err
@@ -115,8 +110,6 @@ type history struct {
 }
 
 func (f *function) history(ctx context.Context, in *historyRequest) (*struct{ Body history }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	changes, next, err := f.store.History(ctx, in.UserID, in.StockKeepingUnit, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err

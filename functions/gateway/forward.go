@@ -22,7 +22,7 @@ import (
 func (g *gateway) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:        rewrite,
-		Transport:      g.env.Invoke,
+		Transport:      g.invoke,
 		ModifyResponse: answered,
 		ErrorHandler:   g.unreachable,
 		BufferPool:     &buffers{sync.Pool{New: func() any { return new([copyBytes]byte) }}},

@@ -24,6 +24,7 @@ import (
 
 type gateway struct {
 	env      *fn.Env
+	invoke   http.RoundTripper // reaches the other functions
 	bearer   *auth.Bearer
 	signIn   *auth.SignIn
 	sessions *session.Store
@@ -44,7 +45,7 @@ func New(e *fn.Env) error {
 		return err
 	}
 	e.Authorize = g.admit
-	for _, f := range e.Functions {
+	for _, f := range e.Registry() {
 		for _, route := range f.Routes {
 			if e.Serves(route) && f.Name != e.Function.Name {
 				e.Mux.HandleFunc(route.Pattern(), g.route(f, route))
@@ -61,7 +62,7 @@ func New(e *fn.Env) error {
 
 func build(e *fn.Env) (*gateway, error) {
 	s := e.Settings
-	g := &gateway{env: e, cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: memory.New[string](maxUsers)}
+	g := &gateway{env: e, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: memory.New[string](maxUsers)}
 	if err := g.origin.AddTrustedOrigin(s.PublicURL); err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, err)
 		return
 	}
-	for _, f := range g.env.Functions {
+	for _, f := range g.env.Registry() {
 		if slices.Contains(f.Events, event.Type()) {
 			g.forward(w, r, f, caller)
 			return
@@ -134,7 +135,7 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 
 // functionOf returns the function that has a route.
 func (g *gateway) functionOf(route fn.Route) fn.Function {
-	for _, f := range g.env.Functions {
+	for _, f := range g.env.Registry() {
 		if slices.ContainsFunc(f.Routes, func(r fn.Route) bool { return r.ID == route.ID }) {
 			return f
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
-	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/limit"
 )
 
@@ -18,7 +17,7 @@ const streamShare = 2
 // streamPlaces is how many streams this process may hold.
 func (g *gateway) streamPlaces() int {
 	places := g.env.Settings.StreamsPerProcess
-	if _, together := g.env.Invoke.(fn.Local); together {
+	if g.env.Together() {
 		return places // nothing counts the requests of one process with all functions
 	}
 	return min(places, g.env.Function.Concurrency/streamShare)

@@ -75,7 +75,7 @@ func (g *gateway) ask(ctx context.Context, f fn.Function, method, path string, c
 	}
 	request.Header = http.Header{auth.StatementHeader: {statement}, "Content-Type": {"application/json"}}
 	telemetry.Inject(ctx, request.Header)
-	response, err := g.env.Invoke.RoundTrip(request)
+	response, err := g.invoke.RoundTrip(request)
 	if err == nil {
 		defer response.Body.Close()
 		err = refused(response)

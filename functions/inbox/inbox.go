@@ -34,7 +34,6 @@ var (
 )
 
 type function struct {
-	env   *fn.Env
 	store *notification.Store
 }
 
@@ -44,7 +43,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, notification.NewStore(pool)}
+	f := &function{notification.NewStore(pool)}
 	fn.Handle(e, List, f.list)
 	fn.Handle(e, Read, f.read)
 	fn.Handle(e, Debug, f.debug)
@@ -57,8 +56,6 @@ type notifications struct {
 }
 
 func (f *function) list(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body notifications }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	list, next, err := f.store.Inbox(ctx, auth.From(ctx).UserID, in.Cursor, in.Limit)
 	return &struct{ Body notifications }{notifications{list, next}}, err
 }
@@ -68,8 +65,6 @@ type readRequest struct {
 }
 
 func (f *function) read(ctx context.Context, in *readRequest) (*struct{ Body notification.Notification }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	read, err := f.store.MarkRead(ctx, auth.From(ctx).UserID, in.NotificationID)
 	return &struct{ Body notification.Notification }{read}, err
 }
@@ -86,8 +81,6 @@ type debugInbox struct {
 }
 
 func (f *function) debug(ctx context.Context, in *debugRequest) (*struct{ Body debugInbox }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	list, next, err := f.store.Inbox(ctx, in.UserID, in.Cursor, in.Limit)
 	return &struct{ Body debugInbox }{debugInbox{in.UserID, list, next}}, err
 }

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -13,6 +14,6 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	e.Tick(fn.Source{Name: "ledger", Step: transfer.NewStore(pool).WriteLedger})
+	e.Tick(tick.Source{Name: "ledger", Step: transfer.NewStore(pool).WriteLedger})
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions/internal/queues"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
@@ -19,26 +21,27 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	pass := func(mode string) fn.Source {
+	wake := e.Waker("announce")
+	pass := func(mode string) tick.Source {
 		busy := false
-		return fn.Source{Name: mode, Step: func(ctx context.Context) (fn.Report, error) {
+		return tick.Source{Name: mode, Step: func(ctx context.Context) (lease.Report, error) {
 			pairs := e.Settings.MatchmakingPairs
 			if !busy {
 				pairs = min(pairs, fewPairs)
 			}
 			pass, err := store.Match(ctx, mode, pairs)
 			if err != nil {
-				return fn.Report{}, err
+				return lease.Report{}, err
 			}
 			busy = pass.More
 			metrics.Pass(ctx, pass)
 			if len(pass.Matches) > 0 {
-				e.Wake("announce")
+				wake()
 			}
 			return report(pass), nil
 		}}
 	}
-	var modes []fn.Source
+	var modes []tick.Source
 	for _, mode := range store.Modes() {
 		modes = append(modes, pass(mode))
 	}
@@ -47,7 +50,7 @@ func New(e *fn.Env) error {
 }
 
 // report counts tickets: those that were matched are done, those that expired dead.
-func report(p matchmaking.Pass) fn.Report {
+func report(p matchmaking.Pass) lease.Report {
 	matched := 2 * len(p.Matches)
-	return fn.Report{Claimed: matched + p.Expired, Done: matched, Dead: p.Expired, More: p.More}
+	return lease.Report{Claimed: matched + p.Expired, Done: matched, Dead: p.Expired, More: p.More}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions/internal/consume"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
@@ -17,7 +18,7 @@ func New(e *fn.Env) error {
 		return err
 	}
 	consumption := consume.New(e, notification.NewStore(pool), "deliver")
-	var sources []fn.Source
+	var sources []tick.Source
 	for _, subject := range event.ForPeople {
 		sources = append(sources, consumption.Source(subject, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)))
 	}

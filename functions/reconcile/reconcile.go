@@ -14,7 +14,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
@@ -84,12 +86,13 @@ func New(e *fn.Env) error {
 	}
 	matches := matchmaking.NewConfirmer(waiting, people(event.MatchmakingSubject), e.Settings.ReconcileAfter, e.Logger())
 
-	// source wakes the function that has work when something was put on its way again.
-	source := func(name string, step func(context.Context) (fn.Report, error), wakes string) fn.Source {
-		return fn.Source{Name: name, Step: func(ctx context.Context) (fn.Report, error) {
+	// source wakes the function that has work when something was published again.
+	source := func(name string, step func(context.Context) (lease.Report, error), next string) tick.Source {
+		wake := e.Waker(next)
+		return tick.Source{Name: name, Step: func(ctx context.Context) (lease.Report, error) {
 			report, err := step(ctx)
 			if report.Retried > 0 {
-				e.Wake(wakes)
+				wake()
 			}
 			return report, err
 		}}

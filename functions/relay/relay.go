@@ -7,6 +7,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
@@ -29,11 +30,11 @@ func New(e *fn.Env) error {
 	}
 	// A relay for each subject: one whose stream is full, or whose broker is away, holds
 	// up no other.
-	source := func(name string, c outbox.RelayConfig) fn.Source {
+	source := func(name string, c outbox.RelayConfig) tick.Source {
 		c.Policy, c.Worker, c.Log = e.Policy(), e.Worker(), e.Logger()
-		return fn.Source{Name: name, Step: outbox.NewRelay(c).Step}
+		return tick.Source{Name: name, Step: outbox.NewRelay(c).Step}
 	}
-	notify, settle := func() { e.Wake("notify") }, func() { e.Wake("settle") }
+	notify, settle := e.Waker("notify"), e.Waker("settle")
 	e.Tick(
 		source("entitlement", outbox.RelayConfig{
 			Pool: entitlements, Table: entitlement.OutboxTable,

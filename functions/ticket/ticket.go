@@ -52,9 +52,9 @@ var (
 )
 
 type function struct {
-	env     *fn.Env
 	store   *matchmaking.Store
 	metrics *queues.Metrics
+	wake    func() // match
 }
 
 // New registers the function.
@@ -63,7 +63,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	f := &function{e, store, metrics}
+	f := &function{store, metrics, e.Waker("match")}
 	fn.Handle(e, Join, f.join, fn.Stores[matchmaking.Joined](http.StatusCreated))
 	session := fn.Nullable[matchmaking.Ticket]("session")
 	fn.Handle(e, List, f.list, session)
@@ -126,19 +126,17 @@ func joinKey(body string, headers []string) (string, error) {
 }
 
 func (f *function) join(ctx context.Context, in *joinRequest) (*fn.Stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	stored, err := f.joined(ctx, in)
 	switch kind := fault.Of(err); {
 	case err == nil && stored.Replayed == "":
 		f.metrics.Joined(ctx, "joined")
-		f.env.Wake("match")
+		f.wake()
 	case err == nil:
 		f.metrics.Joined(ctx, "replayed")
 	case kind == fault.Internal || kind == fault.Unavailable:
 		f.metrics.Joined(ctx, "failed")
 		if errors.Is(err, matchmaking.ErrFull) {
-			f.env.Wake("match") // what fills the queue may have expired
+			f.wake() // what fills the queue may have expired
 		}
 	default:
 		f.metrics.Joined(ctx, "refused")
@@ -170,8 +168,6 @@ type tickets struct {
 }
 
 func (f *function) list(ctx context.Context, _ *struct{}) (*struct{ Body tickets }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	list, err := f.store.Latest(ctx, auth.From(ctx).UserID)
 	return &struct{ Body tickets }{tickets{list}}, err
 }
@@ -183,15 +179,11 @@ type ticketRequest struct {
 type ticketAnswer struct{ Body matchmaking.Ticket }
 
 func (f *function) get(ctx context.Context, in *ticketRequest) (*ticketAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	ticket, err := f.store.Get(ctx, auth.From(ctx).UserID, in.TicketID)
 	return &ticketAnswer{ticket}, err
 }
 
 func (f *function) cancel(ctx context.Context, in *ticketRequest) (*ticketAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	ticket, cancelled, err := f.store.Cancel(ctx, auth.From(ctx).UserID, in.TicketID)
 	if cancelled {
 		f.metrics.Ended(ctx, ticket.Mode, queues.Cancelled, 1)

@@ -24,18 +24,18 @@ var (
 		Roles:       []string{auth.RoleOperator},
 	}
 	Account = fn.Route{
-		ID: "get-money-account", Method: http.MethodGet, Path: "/v1/accounts/{account_id}", Self: true, Anyone: []string{auth.RoleOperator},
+		ID: "get-money-account", Method: http.MethodGet, Path: "/v1/accounts/{account_id}", Self: true, AnyUserRoles: []string{auth.RoleOperator},
 		Refuses: []int{http.StatusNotFound},
 		Summary: "Read an account",
 	}
 	Transfers = fn.Route{
-		ID: "list-account-transfers", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/transfers", Self: true, Anyone: []string{auth.RoleOperator},
+		ID: "list-account-transfers", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/transfers", Self: true, AnyUserRoles: []string{auth.RoleOperator},
 		Refuses:     []int{http.StatusNotFound},
 		Summary:     "List an account's transfers",
 		Description: "From it and to it, newest first.",
 	}
 	Ledger = fn.Route{
-		ID: "list-account-ledger", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/ledger", Self: true, Anyone: []string{auth.RoleOperator},
+		ID: "list-account-ledger", Method: http.MethodGet, Path: "/v1/accounts/{account_id}/ledger", Self: true, AnyUserRoles: []string{auth.RoleOperator},
 		Refuses:     []int{http.StatusNotFound},
 		Summary:     "List an account's ledger entries",
 		Description: "Newest first. Entries are written a moment after the transfer.",
@@ -55,8 +55,6 @@ type accountList struct {
 }
 
 func (f *function) accounts(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body accountList }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	list, next, err := f.store.Accounts(ctx, auth.From(ctx).UserID, in.Cursor, in.Limit)
 	return &struct{ Body accountList }{accountList{list, next}}, err
 }
@@ -71,8 +69,6 @@ type openRequest struct {
 }
 
 func (f *function) open(ctx context.Context, in *openRequest) (*fn.Stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	o := transfer.Open{
 		Client: auth.From(ctx).Subject, Key: in.Key(), Owner: in.Body.Owner, Currency: in.Body.Currency,
 		Retention: f.env.Settings.IdempotencyRetention, Traceparent: telemetry.Traceparent(ctx),
@@ -89,8 +85,7 @@ func (f *function) open(ctx context.Context, in *openRequest) (*fn.Stored, error
 		return nil, err
 	}
 	if !response.Replayed && o.Balance != nil {
-		f.env.Wake("relay")
-		f.env.Wake("ledger")
+		f.wake()
 	}
 	return fn.NewStored(response), nil
 }
@@ -111,8 +106,6 @@ func (f *function) mine(ctx context.Context, route fn.Route, accountID int64) (t
 }
 
 func (f *function) account(ctx context.Context, in *AccountPath) (*struct{ Body transfer.MoneyAccount }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	found, err := f.mine(ctx, Account, in.AccountID)
 	return &struct{ Body transfer.MoneyAccount }{found}, err
 }
@@ -129,8 +122,6 @@ type transferList struct {
 }
 
 func (f *function) transfers(ctx context.Context, in *accountPage) (*struct{ Body transferList }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	if _, err := f.mine(ctx, Transfers, in.AccountID); err != nil {
 		return nil, err
 	}
@@ -145,8 +136,6 @@ type entryList struct {
 }
 
 func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body entryList }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	if _, err := f.mine(ctx, Ledger, in.AccountID); err != nil {
 		return nil, err
 	}
@@ -155,8 +144,6 @@ func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body e
 }
 
 func (f *function) reconcile(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body transfer.Report }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	report, err := f.store.Reconcile(ctx, in.Cursor, in.Limit)
 	return &struct{ Body transfer.Report }{report}, err
 }

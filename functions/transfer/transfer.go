@@ -6,7 +6,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/miniserversystem/miniserver/functions/internal/moves"
+	"github.com/miniserversystem/miniserver/functions/internal/transfers"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
@@ -29,7 +29,7 @@ var (
 			"the same request gets the same bytes again, and a new try needs a new key. 202 IN_PROGRESS: send the same request again shortly.",
 	}
 	Get = fn.Route{
-		ID: "get-transfer", Method: http.MethodGet, Path: "/v1/transfers/{transfer_id}", Self: true, Anyone: []string{auth.RoleOperator},
+		ID: "get-transfer", Method: http.MethodGet, Path: "/v1/transfers/{transfer_id}", Self: true, AnyUserRoles: []string{auth.RoleOperator},
 		Refuses: []int{http.StatusNotFound},
 		Summary: "Read a transfer",
 	}
@@ -45,7 +45,9 @@ var (
 type function struct {
 	env     *fn.Env
 	store   *transfer.Store
-	metrics *moves.Metrics
+	metrics *transfers.Metrics
+	// wake is called when there is a transfer to publish and to enter into the ledger.
+	wake func()
 }
 
 // New registers the function.
@@ -54,11 +56,12 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	metrics, err := moves.NewMetrics(e)
+	metrics, err := transfers.NewMetrics(e)
 	if err != nil {
 		return err
 	}
-	f := &function{e, transfer.NewStore(pool), metrics}
+	relay, ledger := e.Waker("relay"), e.Waker("ledger")
+	f := &function{e, transfer.NewStore(pool), metrics, func() { relay(); ledger() }}
 	fn.Handle(e, IssueKey, f.issueKey, fn.Creates)
 	running := fn.Answers[inProgress](http.StatusAccepted, "The first request with this key runs; send the same again shortly.")
 	fn.Handle(e, Send, f.send, fn.Stores[answer](http.StatusOK), running)
@@ -90,8 +93,6 @@ type issued struct {
 }
 
 func (f *function) issueKey(ctx context.Context, _ *struct{}) (*issued, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	key, err := f.store.IssueKey(ctx, auth.From(ctx).Subject)
 	return &issued{http.StatusCreated, key}, err
 }
@@ -146,8 +147,7 @@ func (f *function) stored(ctx context.Context, key string, a transfer.Answer, er
 		return fn.NewStored(idempotency.Response{Status: http.StatusAccepted, Body: []byte(`{"status":"IN_PROGRESS"}`)}), nil
 	}
 	if a.Status == transfer.Succeeded && !a.Replayed {
-		f.env.Wake("relay")
-		f.env.Wake("ledger")
+		f.wake()
 	}
 	return fn.NewStored(idempotency.Response{Status: http.StatusOK, Body: a.Body, Replayed: a.Replayed}), nil
 }
@@ -158,12 +158,10 @@ type TransferPath struct {
 }
 
 func (f *function) get(ctx context.Context, in *TransferPath) (*struct{ Body transfer.Transfer }, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.env.Function.Timeout)
-	defer cancel()
 	caller := auth.From(ctx)
 	var found transfer.Transfer
 	var err error
-	if caller.Has(Get.Anyone...) {
+	if caller.Has(Get.AnyUserRoles...) {
 		found, err = f.store.Get(ctx, in.TransferID)
 	} else {
 		found, err = f.store.GetOf(ctx, caller.UserID, in.TransferID)

@@ -5,8 +5,10 @@ package watchdog
 import (
 	"context"
 
-	"github.com/miniserversystem/miniserver/functions/internal/moves"
+	"github.com/miniserversystem/miniserver/functions/internal/transfers"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -17,16 +19,16 @@ func New(e *fn.Env) error {
 		return err
 	}
 	store := transfer.NewStore(pool)
-	metrics, err := moves.NewMetrics(e)
+	metrics, err := transfers.NewMetrics(e)
 	if err != nil {
 		return err
 	}
-	e.Tick(fn.Source{Name: "keys", Step: func(ctx context.Context) (fn.Report, error) {
+	e.Tick(tick.Source{Name: "keys", Step: func(ctx context.Context) (lease.Report, error) {
 		report, dwells, err := store.EndOrphans(ctx, e.Settings.TransferOrphanAfter)
 		for _, dwell := range dwells {
 			metrics.Ended(ctx, transfer.Failed, transfer.TimedOut, dwell)
 		}
 		return report, err
 	}})
-	return moves.Watch(e, store)
+	return transfers.Watch(e, store)
 }

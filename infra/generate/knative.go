@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 )
 
 // cron is a schedule in six fields, the first of which is seconds. A schedule that
@@ -171,7 +172,7 @@ spec:
       kind: Service
       name: {{.Name}}
     uri: {{$.Tick}}
-{{end}}`, map[string]any{"Sources": sources, "Tick": fn.TickPath})
+{{end}}`, map[string]any{"Sources": sources, "Tick": tick.Path})
 }
 
 // knativeProduction renders what only production has of functions: a

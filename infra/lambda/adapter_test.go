@@ -15,13 +15,14 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
 // ask has handler answer r by a function URL and by an HTTP API.
 func ask(t *testing.T, handler http.Handler, r request) map[string]httpAnswer {
 	t.Helper()
-	a := &adapter{local: fn.Local{"gateway": handler}, front: "gateway", log: slog.New(slog.DiscardHandler)}
+	a := &adapter{local: transport.Local{"gateway": handler}, front: "gateway", log: slog.New(slog.DiscardHandler)}
 	answers := map[string]httpAnswer{}
 	for kind, event := range map[string][]byte{"url": r.url(), "api": r.api()} {
 		answered, err := a.handle(context.Background(), event)
@@ -122,7 +123,7 @@ func TestAnswer(t *testing.T) {
 func TestHTTPAPITimeout(t *testing.T) {
 	t.Parallel()
 	var left time.Duration
-	a := &adapter{local: fn.Local{"gateway": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	a := &adapter{local: transport.Local{"gateway": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
 		left = time.Until(deadline)
 	})}, front: "gateway"}
@@ -141,12 +142,12 @@ func TestHTTPAPITimeout(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	rt := fn.NewRuntime(settings.Settings{}, slog.New(slog.DiscardHandler), nil)
-	handler, err := rt.Handler(fn.Function{Name: "gateway", Public: true, New: func(e *fn.Env) error {
+	must(t, rt.Host(fn.Function{Name: "gateway", New: func(e *fn.Env) error {
 		e.Mux.HandleFunc("GET /panic", func(http.ResponseWriter, *http.Request) { panic("planted") })
 		e.Mux.HandleFunc("GET /abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		return nil
-	}})
-	must(t, err)
+	}}))
+	handler := rt.Here["gateway"]
 	for kind, a := range ask(t, handler, request{method: http.MethodGet, path: "/panic"}) {
 		if a.StatusCode != http.StatusInternalServerError || a.json(t)["code"] != "internal_error" || strings.Contains(a.Body, "planted") {
 			t.Errorf("%s: %+v", kind, a)

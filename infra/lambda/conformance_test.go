@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/test/conformance"
 )
 
@@ -143,7 +144,7 @@ func (l *onLambda) Tick(function string) error {
 	p := l.take(function)
 	answer, body := p.invoke(tickEvent(l.t, "{}"), time.Minute)
 	l.give(function, p)
-	var report fn.Report
+	var report lease.Report
 	if answer.failed || json.NewDecoder(bytes.NewReader(body)).Decode(&report) != nil {
 		return fmt.Errorf("tick of %s: %s", function, body)
 	}

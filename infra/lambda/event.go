@@ -14,12 +14,12 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda/messages"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 )
 
 // adapter hands events to the functions of this process.
 type adapter struct {
-	local    fn.Local
+	local    transport.Local
 	function string // FUNCTION, "" for all of them
 	front    string // the function that HTTP goes to
 	log      *slog.Logger

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
 // What cannot run says so in one line, ends with a status, and tells Lambda.
@@ -122,7 +122,7 @@ func TestTickLingers(t *testing.T) {
 		t.Fatalf("grant: %+v", a)
 	}
 	answer := relay.wait(i)
-	var report fn.Report
+	var report lease.Report
 	must(t, json.NewDecoder(answer.body).Decode(&report))
 	if took := answer.at.Sub(began); answer.failed || report.Done != 1 || took < 3900*time.Millisecond || took > 6*time.Second {
 		t.Errorf("failed=%v %+v after %s", answer.failed, report, took)

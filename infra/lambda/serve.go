@@ -9,7 +9,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
@@ -87,7 +87,7 @@ func (a *adapter) respond(ctx context.Context, e events.LambdaFunctionURLRequest
 
 // refusal is an answer of the adapter's own.
 func refusal(function string, err error) *http.Response {
-	own := fn.Local{function: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	own := transport.Local{function: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		problem.Write(w, err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
 // The main job on Lambda: a grant comes in by the function URL of one process, and
@@ -28,7 +28,7 @@ func TestGrantIsToldBySchedules(t *testing.T) {
 	for _, function := range []string{"relay", "notify", "deliver"} {
 		p := s.start("FUNCTION=" + function)
 		answer, body := p.invoke(tickEvent(t, "{}"), time.Minute)
-		var report fn.Report
+		var report lease.Report
 		if answer.failed || answer.contentType != "application/json" || json.Unmarshal(body, &report) != nil || report.Done != 1 || report.More {
 			t.Fatalf("%s: failed=%v %s %s", function, answer.failed, answer.contentType, body)
 		}

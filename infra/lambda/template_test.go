@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"regexp"
@@ -157,14 +158,10 @@ func deployed(properties map[string]any) (settings.Settings, error) {
 	} else if s.IdentitySigningKey, s.IdentityVerifyKeys, err = auth.NewKeyPair(); err != nil {
 		return s, err
 	}
-	rt := fn.NewRuntime(s, nil, functions.All)
-	rt.Invoke = fn.Local{}
-	for _, f := range runs {
-		if err := rt.Missing(f); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
+	rt := fn.NewRuntime(s, slog.New(slog.DiscardHandler), functions.All)
+	defer rt.Close()
+	rt.Invoke = rt.Here
+	return s, rt.Host(runs...)
 }
 
 func checkAll(say func(string, ...any), id string, properties map[string]any) {

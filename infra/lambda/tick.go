@@ -10,6 +10,8 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
@@ -23,7 +25,7 @@ func (a *adapter) tick(ctx context.Context, raw json.RawMessage) (any, error) {
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+name+fn.TickPath, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+name+tick.Path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +50,7 @@ func (a *adapter) tick(ctx context.Context, raw json.RawMessage) (any, error) {
 		}
 		return nil, failure("TickFailed", fmt.Errorf("tick of %s: %s", name, said))
 	}
-	var report fn.Report
+	var report lease.Report
 	if err := json.Unmarshal(body, &report); err != nil {
 		return nil, failure("TickFailed", fmt.Errorf("tick of %s: %w", name, err))
 	}

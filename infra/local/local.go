@@ -19,7 +19,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/migrations"
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/process"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -115,7 +115,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		return err
 	}
 	served := make(chan error, 1)
-	go func() { served <- fn.Serve(ctx, listener, l.front(s, f), s, f.StopClaiming) }()
+	go func() { served <- process.Serve(ctx, listener, l.front(s, f), s, f.StopClaiming) }()
 	if err := waitReady(ctx, f); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func waitReady(ctx context.Context, f *function.Function) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	for {
-		err := f.Awaits(ctx)
+		err := f.NotReady(ctx)
 		if err == nil {
 			return nil
 		}

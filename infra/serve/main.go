@@ -17,7 +17,7 @@ import (
 	"syscall"
 
 	function "github.com/miniserversystem/miniserver"
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/process"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -63,7 +63,7 @@ func run(f *function.Function) error {
 	if err := f.Start(ctx, nil); err != nil {
 		return err
 	}
-	err = fn.Serve(ctx, listener, http.HandlerFunc(f.Handle), s, f.StopClaiming)
+	err = process.Serve(ctx, listener, http.HandlerFunc(f.Handle), s, f.StopClaiming)
 	if stopErr := f.Stop(context.WithoutCancel(ctx)); err == nil {
 		err = stopErr
 	}

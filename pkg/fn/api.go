@@ -82,9 +82,10 @@ func newProblem(status int, message string, errs []error) huma.StatusError {
 
 // Handle registers a typed handler for a route: the caller is identified and has
 // one of the route's roles, the body is strict JSON that fits I, and errors
-// become problems. I and O are huma inputs and outputs.
+// become problems. The handler has the function's timeout; that of a stream begins the
+// stream in it. I and O are huma inputs and outputs.
 func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O, error), more ...func(*huma.Operation, huma.Registry)) {
-	if !e.Serves(route) {
+	if !e.rt.Serves(route) {
 		return
 	}
 	operation := huma.Operation{
@@ -100,6 +101,11 @@ func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O
 	}
 	// e.api itself would hide huma's configuration from it.
 	huma.Register(e.api.API, operation, func(ctx context.Context, in *I) (*O, error) {
+		if !route.Stream {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, e.timeout())
+			defer cancel()
+		}
 		out, err := handler(ctx, in)
 		if err != nil {
 			return nil, e.problem(ctx, err)

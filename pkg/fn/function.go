@@ -2,11 +2,12 @@
 // requests, CloudEvents and ticks all come in as HTTP, and that is its whole
 // contract with every platform. Here are its description (Function), what it is
 // given (Env), how it takes a typed request (Handle), a CloudEvent
-// (HandleEvents) and a tick (Env.Tick), and how it wakes the next one.
+// (HandleEvents) and a tick (Env.Tick). Runtime hosts functions in a process.
 package fn
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
@@ -76,9 +77,9 @@ type Route struct {
 	// Roles of which the caller must have one; none: any caller who is known.
 	Roles []string
 	// Self routes are about what belongs to the caller, so the gateway finds out
-	// their user id. Callers with one of the roles Anyone reach everybody's.
-	Self   bool
-	Anyone []string
+	// their user id. Callers with one of AnyUserRoles reach everybody's.
+	Self         bool
+	AnyUserRoles []string
 	// Refuses are the statuses of errors that are the route's own, such as 404, beside
 	// those that every route of its kind can be answered with; for OpenAPI.
 	Refuses []int
@@ -111,12 +112,15 @@ func (r Route) Admit(caller auth.Identity) error {
 }
 
 // NeedsUser reports whether the gateway must find out the caller's user id.
-func (r Route) NeedsUser(caller auth.Identity) bool { return r.Self && !caller.Has(r.Anyone...) }
+func (r Route) NeedsUser(caller auth.Identity) bool { return r.Self && !caller.Has(r.AnyUserRoles...) }
 
 // MayReach reports whether the caller may see what belongs to userID.
 func (r Route) MayReach(caller auth.Identity, userID string) bool {
-	return caller.UserID != "" && caller.UserID == userID || caller.Has(r.Anyone...)
+	return caller.UserID != "" && caller.UserID == userID || caller.Has(r.AnyUserRoles...)
 }
+
+// needs reports whether the function cannot run without a store.
+func (f Function) needs(store Store) bool { return slices.Contains(f.Stores, store) }
 
 func (r Route) hasBody() bool {
 	return !r.Bodyless && (r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch)

@@ -1,6 +1,7 @@
 package fn
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,18 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
-// Handler builds a function: what its New registers, its health, and what all
-// functions have around it.
-func (rt *Runtime) Handler(f Function) (http.Handler, error) {
-	env, err := rt.build(f)
-	if err != nil {
-		return nil, err
-	}
-	return env.wrap(), nil
-}
-
 func (rt *Runtime) build(f Function) (*Env, error) {
-	env := &Env{Runtime: rt, Function: f, Mux: http.NewServeMux()}
+	env := &Env{rt: rt, Function: f, Settings: rt.Settings, Mux: http.NewServeMux()}
 	env.api = newAPI(env.Mux)
 	if rt.Settings.IdentityVerifyKeys != "" {
 		verifier, err := auth.NewVerifier(f.Name, rt.Settings.IdentityVerifyKeys)
@@ -37,7 +28,7 @@ func (rt *Runtime) build(f Function) (*Env, error) {
 	}
 	env.Authorize = env.byStatement
 	env.registerHealth()
-	if err := f.New(env); err != nil {
+	if err := errors.Join(append([]error{f.New(env)}, env.refused...)...); err != nil {
 		return nil, fmt.Errorf("function %s: %w", f.Name, err)
 	}
 	return env, nil

@@ -13,16 +13,19 @@ import (
 // A bug in a handler is a 500 that shows nothing, and ends no process.
 func TestPanicIsHidden(t *testing.T) {
 	t.Parallel()
-	_, local := setup(t, []fn.Function{{Name: "buggy", New: func(e *fn.Env) error {
+	runtime, err := setup(t, fn.Function{Name: "buggy", New: func(e *fn.Env) error {
 		e.Mux.HandleFunc("GET /bug", func(http.ResponseWriter, *http.Request) { panic("secret") })
 		return nil
-	}}})
-	w := do(local["buggy"], http.MethodGet, "/bug", "")
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := do(runtime.Here["buggy"], http.MethodGet, "/bug", "")
 	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problem.ContentType ||
 		strings.Contains(w.Body.String(), "secret") || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
-	if w := do(local["buggy"], http.MethodGet, fn.LivenessPath, ""); w.Code != http.StatusOK {
+	if w := do(runtime.Here["buggy"], http.MethodGet, fn.LivenessPath, ""); w.Code != http.StatusOK {
 		t.Errorf("liveness: %d", w.Code)
 	}
 }
@@ -39,12 +42,34 @@ func TestMissingSettings(t *testing.T) {
 		"IDENTITY_SIGNING_KEY": {Name: "f", Public: true},
 		"IDENTITY_VERIFY_KEYS": {Name: "f", Routes: []fn.Route{{}}},
 	} {
-		runtime, _ := setup(t, nil)
-		if err := runtime.Missing(f); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+		if _, err := setup(t, f); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a function that lacks %s starts with the error %v", name, err)
 		}
-		if err := runtime.Missing(fn.Function{Name: "needs nothing"}); err != nil {
-			t.Error(err)
+	}
+	if _, err := setup(t, fn.Function{Name: "needs nothing", New: func(*fn.Env) error { return nil }}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A function has what the registry lists, and asking for anything else fails at the
+// start: the stores' rights and the network of some platforms would refuse it later.
+func TestFunctionHasWhatTheRegistryLists(t *testing.T) {
+	t.Parallel()
+	for want, ask := range map[string]func(*fn.Env){
+		"entitlement": func(e *fn.Env) { _, _ = e.Postgres("entitlement") },
+		"nats":        func(e *fn.Env) { e.NATS() },
+		"redis":       func(e *fn.Env) { _, _ = e.Redis() },
+		"rabbitmq":    func(e *fn.Env) { e.RabbitMQ() },
+		"settle":      func(e *fn.Env) { e.Waker("settle") },
+		"calls":       func(e *fn.Env) { e.Invoke() },
+	} {
+		_, err := setup(t, fn.Function{Name: "greedy", Wakes: []string{"relay"}, New: func(e *fn.Env) error {
+			e.Waker("relay")
+			ask(e)
+			return nil
+		}})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "greedy") {
+			t.Errorf("a function that asks for %s, which the registry does not list, starts with the error %v", want, err)
 		}
 	}
 }

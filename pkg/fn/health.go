@@ -41,15 +41,12 @@ func (e *Env) registerHealth() {
 	live := func(w http.ResponseWriter, _ *http.Request) { ok(w) }
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		needed := []Function{e.Function}
-		if _, together := e.Invoke.(Local); together && e.Function.Public {
-			// The gateway with all functions in its process stands for all of them.
-			needed = e.Functions
+		if e.Function.Public {
+			needed = e.rt.hosted // the gateway stands for all that are in its process
 		}
-		for _, f := range needed {
-			if err := e.Ready(r.Context(), f); err != nil {
-				problem.Write(w, err)
-				return
-			}
+		if err := e.rt.ready(r.Context(), needed); err != nil {
+			problem.Write(w, err)
+			return
 		}
 		ok(w)
 	}
@@ -61,62 +58,78 @@ func (e *Env) registerHealth() {
 	}
 }
 
-// Ready returns nil once each store that f needs has answered since the process
-// started. A store that goes away later shows in answers, not here: taking every
-// instance out of rotation would help nobody.
-func (rt *Runtime) Ready(ctx context.Context, f Function) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
+// part of a store, which may be on a server of its own: a domain's database, or the
+// Redis of the sessions.
+type part struct {
+	store Store
+	name  string
+}
+
+const sessions = "sessions"
+
+// parts are those that a function needs.
+func (f Function) parts() (parts []part) {
 	for _, store := range f.Stores {
-		parts := []string{""}
-		if store == Postgres {
-			parts = f.Domains // each may have a database of its own
+		switch {
+		case store == Postgres:
+			for _, domain := range f.Domains {
+				parts = append(parts, part{store, domain})
+			}
+		case store == Redis && f.Public:
+			parts = append(parts, part{store, sessions})
+		default:
+			parts = append(parts, part{store, ""})
 		}
-		if store == Redis && f.Public {
-			parts = []string{sessions} // they may have a Redis of their own
-		}
-		for _, part := range parts {
-			if err := rt.once(ctx, store, part); err != nil {
-				return fault.Unreachable(string(store), err)
+	}
+	return parts
+}
+
+// Ready returns nil once each store that the functions Here need has answered since the
+// process started; the error is fault.Unavailable and names the store. A store that goes
+// away later shows in answers, not here: taking every instance out of rotation would
+// help nobody.
+func (rt *Runtime) Ready(ctx context.Context) error { return rt.ready(ctx, rt.hosted) }
+
+func (rt *Runtime) ready(ctx context.Context, functions []Function) error {
+	for _, f := range functions {
+		ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+		defer cancel()
+		for _, p := range f.parts() {
+			if err := rt.answeredOnce(ctx, p); err != nil {
+				return fault.Unreachable(string(p.store), err)
 			}
 		}
 	}
 	return nil
 }
 
-// once returns nil when the store has answered before, or does now.
-func (rt *Runtime) once(ctx context.Context, store Store, part string) error {
-	key := string(store) + "/" + part
+func (rt *Runtime) answeredOnce(ctx context.Context, p part) error {
 	rt.mutex.Lock()
-	ready := rt.ready[key]
+	answered := rt.answered[p]
 	rt.mutex.Unlock()
-	if ready {
+	if answered {
 		return nil
 	}
-	if err := rt.ping(ctx, store, part); err != nil {
+	if err := rt.ping(ctx, p); err != nil {
 		return err
 	}
 	rt.mutex.Lock()
-	rt.ready[key] = true
+	rt.answered[p] = true
 	rt.mutex.Unlock()
 	return nil
 }
 
-// sessions is the part of Redis that the gateway needs.
-const sessions = "sessions"
-
-// ping asks a store, or the part of it that is a domain's or the sessions' own.
-func (rt *Runtime) ping(ctx context.Context, store Store, part string) error {
-	switch store {
+func (rt *Runtime) ping(ctx context.Context, p part) error {
+	switch p.store {
 	case Postgres:
-		pool, err := rt.Postgres(part)
+		pool, err := rt.Postgres(p.name)
 		if err != nil {
 			return err
 		}
 		return postgres.Wrap("ping", pool.Ping(ctx))
 	case Redis:
 		connect := rt.Redis
-		if part == sessions {
+		if p.name == sessions {
 			connect = rt.SessionRedis
 		}
 		client, err := connect()
@@ -133,5 +146,5 @@ func (rt *Runtime) ping(ctx context.Context, store Store, part string) error {
 		_, consume := rt.RabbitMQ() // relay itself sees that the broker is full; others need not stop
 		return consume.Ready(ctx)
 	}
-	return errors.New("no such store: " + string(store))
+	return errors.New("no such store: " + string(p.store))
 }

@@ -23,9 +23,12 @@ func TestHeadOpensNoStream(t *testing.T) {
 			func(_ context.Context, events *fn.Events, _ int64) { followed.Add(1); _ = events.KeepAlive() })
 		return nil
 	}}
-	_, local := setup(t, []fn.Function{stream})
+	runtime, err := setup(t, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ask := func(method string) *httptest.ResponseRecorder {
-		w := do(local["f"], method, "/stream", "")
+		w := do(runtime.Here["f"], method, "/stream", "")
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" {
 			t.Errorf("%s: %d %s, want 200 text/event-stream", method, w.Code, w.Header().Get("Content-Type"))
 		}

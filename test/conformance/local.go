@@ -12,6 +12,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -43,7 +44,7 @@ func StartLocal(t testing.TB, environment map[string]string, _ ...string) Instan
 
 // Tick goes the way of the process's own schedule.
 func (i *inProcess) Tick(function string) error {
-	request, err := http.NewRequest(http.MethodPost, "http://"+function+fn.TickPath, http.NoBody)
+	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
 	if err != nil {
 		return err
 	}

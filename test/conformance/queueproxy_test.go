@@ -18,6 +18,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -164,7 +165,7 @@ func (k onKnative) Probe(probe Probe) (worst int, err error) {
 
 // Tick posts what a PingSource posts.
 func (k onKnative) Tick(function string) error {
-	status, body, err := k[function].ask(http.MethodPost, queueAddress, fn.TickPath, callWithin, http.Header{
+	status, body, err := k[function].ask(http.MethodPost, queueAddress, tick.Path, callWithin, http.Header{
 		"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/apis/v1/namespaces/miniserver/pingsources/" + function},
 		"Ce-Type": {"dev.knative.sources.ping"}, "Content-Type": {"application/json"},
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 )
 
 // A request is done once, and its replay is the same bytes.
@@ -45,7 +46,7 @@ func (s *scene) refused() string {
 
 // What is not there is a problem, too, and what must not be reached is not there.
 func (s *scene) unknownPath() string {
-	for _, path := range []string{"/nothing", "/v1/entitlements/grants/", fn.TickPath} {
+	for _, path := range []string{"/nothing", "/v1/entitlements/grants/", tick.Path} {
 		s.send(s.ask(http.MethodPost, path, s.writer, "{}")).wantProblem(s.t, http.StatusNotFound, "route_not_found")
 	}
 	a := s.send(s.ask(http.MethodDelete, grantsPath, s.writer, ""))

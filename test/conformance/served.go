@@ -14,13 +14,14 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 )
 
 // Paths are what a platform sends to a process.
 type Paths struct{ Liveness, Readiness, Tick string }
 
 // OwnPaths are those of the functions themselves.
-var OwnPaths = Paths{fn.LivenessPath, fn.ReadinessPath, fn.TickPath}
+var OwnPaths = Paths{fn.LivenessPath, fn.ReadinessPath, tick.Path}
 
 // Served are processes that listen, by the function that each is.
 type Served struct {

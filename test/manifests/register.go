@@ -11,6 +11,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 )
 
 const visibility = "networking.knative.dev/visibility"
@@ -88,8 +89,8 @@ func ticks(f fn.Function, s *sourcesv1.PingSource, p *problems) {
 	if ref := s.Spec.Sink.Ref; ref == nil || ref.Name != f.Name {
 		p.add("PingSource %s ticks somebody else", s.Name)
 	}
-	if uri := s.Spec.Sink.URI; uri == nil || uri.Path != fn.TickPath {
-		p.add("PingSource %s does not go to %s", s.Name, fn.TickPath)
+	if uri := s.Spec.Sink.URI; uri == nil || uri.Path != tick.Path {
+		p.add("PingSource %s does not go to %s", s.Name, tick.Path)
 	}
 	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(s.Spec.Schedule)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -90,15 +91,11 @@ func starts(s settings.Settings) (fn.Function, error) {
 	rt := fn.NewRuntime(s, slog.New(slog.DiscardHandler), functions.All)
 	defer rt.Close()
 	if s.FunctionURL != "" {
-		if rt.Invoke, err = fn.Remote(s.FunctionURL); err != nil {
+		if rt.Invoke, err = transport.Remote(s.FunctionURL); err != nil {
 			return f, err
 		}
 	}
-	if err := rt.Missing(f); err != nil {
-		return f, err
-	}
-	_, err = rt.Handler(f)
-	return f, err
+	return f, rt.Host(f)
 }
 
 // givenMore finds what is confidential and the function could do without: whoever

@@ -34,11 +34,10 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 	if err != nil {
 		return err
 	}
+	wake := e.Waker("relay")
 	store := entitlement.NewStore(pool, e.Settings.IdempotencyRetention)
 
 	change := func(ctx context.Context, c entitlement.Change, w entitlement.Write) (*fn.Stored, error) {
-		ctx, cancel := context.WithTimeout(ctx, e.Function.Timeout)
-		defer cancel()
 		w.Key.Caller = auth.From(ctx).Subject
 		w.Traceparent = telemetry.Traceparent(ctx)
 		response, err := apply(store, ctx, c, w)
@@ -46,7 +45,7 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 			return nil, err
 		}
 		if !response.Replayed {
-			e.Wake("relay")
+			wake()
 		}
 		return fn.NewStored(response), nil
 	}

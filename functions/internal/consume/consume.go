@@ -12,6 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
 const (
@@ -45,29 +47,31 @@ type Consumer interface {
 type Consumption struct {
 	env   *fn.Env
 	store Store
-	next  string // woken when something was accepted
+	wake  func() // called when something was accepted
 }
 
-// New returns a consumption; next is the function that goes on.
-func New(e *fn.Env, store Store, next string) *Consumption { return &Consumption{e, store, next} }
+// New returns a consumption. It wakes next, the function that goes on.
+func New(e *fn.Env, store Store, next string) *Consumption {
+	return &Consumption{e, store, e.Waker(next)}
+}
 
 // Source is the consumption of one consumer's messages.
-func (c *Consumption) Source(name string, consumer Consumer) fn.Source {
-	return fn.Source{Name: name, Step: func(ctx context.Context) (fn.Report, error) { return c.step(ctx, consumer) }}
+func (c *Consumption) Source(name string, consumer Consumer) tick.Source {
+	return tick.Source{Name: name, Step: func(ctx context.Context) (lease.Report, error) { return c.step(ctx, consumer) }}
 }
 
 // step accepts one batch. Messages are acknowledged after the commit only, so a crash
 // brings them again, and Accept knows them.
-func (c *Consumption) step(ctx context.Context, consumer Consumer) (fn.Report, error) {
+func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report, error) {
 	deliveries, err := consumer.Fetch(ctx, c.env.Settings.LeaseBatch)
 	if err != nil || len(deliveries) == 0 {
-		return fn.Report{}, err
+		return lease.Report{}, err
 	}
 	// Only an empty Fetch says that nothing is left.
-	b := &batch{Consumption: c, report: fn.Report{Claimed: len(deliveries), More: true}}
+	b := &batch{Consumption: c, report: lease.Report{Claimed: len(deliveries), More: true}}
 	err = errors.Join(b.accept(ctx, b.decode(ctx, deliveries)), b.sortOut(ctx))
 	if b.report.Done > 0 {
-		c.env.Wake(c.next)
+		c.wake()
 	}
 	return b.report, err
 }
@@ -75,7 +79,7 @@ func (c *Consumption) step(ctx context.Context, consumer Consumer) (fn.Report, e
 // batch is what became of the messages of one step.
 type batch struct {
 	*Consumption
-	report   fn.Report
+	report   lease.Report
 	bad      []item // to be put aside
 	alone    []item // failed alone, for a reason that may pass
 	failures int    // statements that failed for such a reason

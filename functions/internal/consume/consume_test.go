@@ -17,6 +17,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -95,7 +97,7 @@ func (s *store) DeadLetter(_ context.Context, l deadletter.Letter) error {
 type fixture struct {
 	messages []*message
 	store    *store
-	source   fn.Source
+	source   tick.Source
 }
 
 func setup(t *testing.T, delivered uint64) *fixture {
@@ -110,7 +112,7 @@ func setup(t *testing.T, delivered uint64) *fixture {
 	}
 	runtime := fn.NewRuntime(loaded, slog.New(slog.DiscardHandler), nil)
 	t.Cleanup(runtime.Close)
-	_, err = runtime.Handler(fn.Function{Name: "consumes", New: func(e *fn.Env) error {
+	err = runtime.Host(fn.Function{Name: "consumes", Wakes: []string{"next"}, New: func(e *fn.Env) error {
 		queue := broker(slices.Clone(f.messages))
 		f.source = consume.New(e, f.store, "next").Source("test", &queue)
 		return nil
@@ -121,7 +123,7 @@ func setup(t *testing.T, delivered uint64) *fixture {
 	return f
 }
 
-func (f *fixture) step(t *testing.T) (fn.Report, error) {
+func (f *fixture) step(t *testing.T) (lease.Report, error) {
 	t.Helper()
 	report, err := f.source.Step(t.Context())
 	for i, m := range f.messages {

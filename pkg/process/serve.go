@@ -1,8 +1,9 @@
-package fn
+package process
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -17,9 +18,8 @@ const (
 	idleTimeout    = 2 * time.Minute
 )
 
-// Serve answers on listener until ctx ends, then takes no new requests, calls
-// ending (which tells ticks to claim no more), lets running requests end within
-// SHUTDOWN_GRACE, and returns.
+// Serve answers on listener until ctx ends, then takes no new requests, calls ending,
+// lets running requests end within SHUTDOWN_GRACE, and returns.
 func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s settings.Settings, ending func()) error {
 	server := &http.Server{
 		Handler:           handler,
@@ -42,7 +42,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s s
 	defer cancel()
 	err := server.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.Join(errors.New("requests were still running after SHUTDOWN_GRACE"), server.Close())
+		err = errors.Join(fmt.Errorf("requests were still running after SHUTDOWN_GRACE: %w", err), server.Close())
 	}
 	<-served
 	return err

@@ -1,4 +1,4 @@
-package fn_test
+package transport_test
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 )
 
-func get(t testing.TB, l fn.Local, ctx context.Context) (*http.Response, error) {
+func get(t testing.TB, l transport.Local, ctx context.Context) (*http.Response, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://f/path?a=1", strings.NewReader("body"))
 	if err != nil {
@@ -24,7 +24,7 @@ func get(t testing.TB, l fn.Local, ctx context.Context) (*http.Response, error) 
 // A call within the process looks like one over the network.
 func TestLocalAnswers(t *testing.T) {
 	t.Parallel()
-	l := fn.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l := transport.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != "body" || r.RequestURI != "/path?a=1" || r.Method != http.MethodPost {
 			t.Errorf("%s %s %q %v", r.Method, r.RequestURI, body, err)
@@ -47,7 +47,7 @@ func TestLocalAnswers(t *testing.T) {
 	if !strings.HasPrefix(response.Status, "418") { // as net/http has it: code and text
 		t.Errorf("Status %q", response.Status)
 	}
-	if _, err := (fn.Local{}).RoundTrip(response.Request); err == nil {
+	if _, err := (transport.Local{}).RoundTrip(response.Request); err == nil {
 		t.Error("a function that is not there answered")
 	}
 }
@@ -55,7 +55,7 @@ func TestLocalAnswers(t *testing.T) {
 // A handler that hangs up on purpose fails its call and nothing else.
 func TestLocalAborts(t *testing.T) {
 	t.Parallel()
-	l := fn.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	l := transport.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("half"))
 		panic(http.ErrAbortHandler)
 	})}
@@ -70,7 +70,7 @@ func TestLocalDeadline(t *testing.T) {
 	t.Parallel()
 	let := make(chan struct{})
 	defer close(let)
-	l := fn.Local{"f": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-let })}
+	l := transport.Local{"f": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-let })}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := get(t, l, ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -86,7 +86,7 @@ func TestLocalStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			next := make(chan struct{})
-			l := fn.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			l := transport.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write([]byte("one"))
 				w.(http.Flusher).Flush()
 				<-next
@@ -120,7 +120,7 @@ func TestRemoteTemplate(t *testing.T) {
 		"http://{function}.default.svc.cluster.local": true, "http://{function}:8080": true,
 		"": false, "{function}": false, "http://": false, "http://x/{function}": false, "://x": false,
 	} {
-		if _, err := fn.Remote(template); (err == nil) != ok {
+		if _, err := transport.Remote(template); (err == nil) != ok {
 			t.Errorf("%q: %v", template, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package moves is what the functions that move money share: what they measure.
-package moves
+// Package transfers is what the functions of transfers share: their metrics.
+package transfers
 
 import (
 	"context"

@@ -1,10 +1,13 @@
-package fn
+// Package tick drives functions that work: a cron or a function that has committed
+// something sends POST /tick, and the function drains its sources.
+package tick
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"sync"
@@ -15,65 +18,72 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Report is a tick's answer.
-type Report = lease.Report
-
-// TickPath is where ticks and wakes come in; POST / takes them too, as the
-// CloudEvents that schedulers and channels push. Neither body is ever believed.
-const TickPath = "/tick"
+// Path is where ticks and wakes come in; POST / takes them too, as the CloudEvents that
+// schedulers and channels push. Neither body is ever believed.
+const Path = "/tick"
 
 // Source is one place where a function finds work: an outbox, a consumer, a queue.
 type Source struct {
 	Name string // for the log
 	// Step works on one batch and reports whether there is more. It may be cut short by
-	// its context at any time; what it leaves is the next tick's.
-	Step func(context.Context) (Report, error)
+	// its context at any time; the next tick finds what it left.
+	Step func(context.Context) (lease.Report, error)
 }
 
-// Tick registers the function's work. A tick or wake drains all sources side by side:
-// it runs the step of each again and again while that reports More, until the tick's
-// budget is spent. No source waits for another, and one that fails is left alone until
-// the next tick while the others go on; its error, told at the end, makes the answer a
-// 503 or 500.
+// Config is how ticks of one function run.
+type Config struct {
+	// Budget bounds a tick. A tick that found everything done polls for Linger more,
+	// every Poll.
+	Budget, Linger, Poll time.Duration
+	Log                  *slog.Logger
+	// Life ends when the process shuts down; ticks in progress then end.
+	Life    context.Context
+	Running *sync.WaitGroup // the ticks in progress
+}
+
+// Handler answers ticks and wakes of a function, with a lease.Report as JSON. A tick
+// drains all sources side by side: it runs the step of each again and again while that
+// reports More, until the budget is spent. No source waits for another. One that fails
+// is left alone until the next tick while the others go on; its error, logged, makes
+// the answer a 503 or 500.
 //
 // One instance drains a source once at a time: a tick that meets another makes that one
 // look again, so that what was committed before the tick is drained after it.
-func (e *Env) Tick(sources ...Source) {
-	t := &ticker{env: e}
+func Handler(c Config, sources ...Source) http.Handler {
+	t := &ticker{config: c}
 	for _, source := range sources {
-		t.drains = append(t.drains, &drain{env: e, source: source, again: make(chan struct{}, 1)})
+		t.drains = append(t.drains, &drain{config: c, source: source, again: make(chan struct{}, 1)})
 	}
-	e.Mux.HandleFunc("POST "+TickPath, t.serve)
-	e.Mux.HandleFunc("POST /{$}", t.serve)
+	return t
 }
 
 type ticker struct {
-	env    *Env
+	config Config
 	drains []*drain
 }
 
-func (t *ticker) serve(w http.ResponseWriter, r *http.Request) {
-	t.env.ticks.Add(1)
-	defer t.env.ticks.Done()
+func (t *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t.config.Running.Add(1)
+	defer t.config.Running.Done()
 	// The caller does not wait for the end, and the drain does not end with the caller.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), t.env.Settings.TickBudget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), t.config.Budget)
 	defer cancel()
-	stop := context.AfterFunc(t.env.life, cancel)
+	stop := context.AfterFunc(t.config.Life, cancel)
 	defer stop()
 
 	started := time.Now()
-	reports, failures := make([]Report, len(t.drains)), make([]error, len(t.drains))
+	reports, failures := make([]lease.Report, len(t.drains)), make([]error, len(t.drains))
 	var group sync.WaitGroup
 	for i, d := range t.drains {
 		group.Go(func() { reports[i], failures[i] = d.drain(ctx) })
 	}
 	group.Wait()
-	var total Report
+	var total lease.Report
 	for _, report := range reports {
 		total.Beside(report)
 	}
 	if total.Claimed > 0 {
-		t.env.Logger().DebugContext(ctx, "tick", "claimed", total.Claimed, "done", total.Done, "retried", total.Retried,
+		t.config.Log.DebugContext(ctx, "tick", "claimed", total.Claimed, "done", total.Done, "retried", total.Retried,
 			"dead", total.Dead, "lost_lease", total.LostLease, "ms", time.Since(started).Milliseconds())
 	}
 	if err := errors.Join(failures...); err != nil {
@@ -86,19 +96,19 @@ func (t *ticker) serve(w http.ResponseWriter, r *http.Request) {
 
 // drain is the work on one source.
 type drain struct {
-	env    *Env
+	config Config
 	source Source
 	mutex  sync.Mutex
 	again  chan struct{} // holds a token when a tick came during a drain
 }
 
 // drain works until nothing is left. One that meets another returns at once.
-func (d *drain) drain(ctx context.Context) (total Report, err error) {
+func (d *drain) drain(ctx context.Context) (total lease.Report, err error) {
 	if !d.mutex.TryLock() {
 		d.lookAgain()
 		// The running drain may have looked at its token just before we left ours.
 		if !d.mutex.TryLock() {
-			return Report{More: true}, nil
+			return lease.Report{More: true}, nil
 		}
 	}
 	for {
@@ -110,15 +120,15 @@ func (d *drain) drain(ctx context.Context) (total Report, err error) {
 		}
 	}
 	if err != nil {
-		d.env.Logger().WarnContext(ctx, "tick failed", "source", d.source.Name, "error", err.Error())
+		d.config.Log.WarnContext(ctx, "tick failed", "source", d.source.Name, "error", err.Error())
 	}
 	return total, err
 }
 
 // run drains until nothing is left and no tick asked to look again, and goes on polling
 // for the linger time.
-func (d *drain) run(ctx context.Context, total *Report) error {
-	lingerUntil := time.Now().Add(d.env.Settings.TickLinger)
+func (d *drain) run(ctx context.Context, total *lease.Report) error {
+	lingerUntil := time.Now().Add(d.config.Linger)
 	for {
 		for {
 			report, err := d.step(ctx)
@@ -134,8 +144,8 @@ func (d *drain) run(ctx context.Context, total *Report) error {
 			}
 		}
 		poll := time.Until(lingerUntil)
-		if poll > d.env.Settings.TickPoll {
-			poll = d.env.Settings.TickPoll
+		if poll > d.config.Poll {
+			poll = d.config.Poll
 		}
 		if !d.asked(ctx, poll) {
 			if time.Now().Before(lingerUntil) && ctx.Err() == nil {
@@ -153,18 +163,18 @@ const stepPatience = time.Second
 
 // step runs the source's. An error that only means that the process shuts down is none;
 // nor is one that means that the budget ended while the source was busy.
-func (d *drain) step(ctx context.Context) (Report, error) {
+func (d *drain) step(ctx context.Context) (lease.Report, error) {
 	started := time.Now()
-	report, err := safely(func() (Report, error) { return d.source.Step(ctx) })
+	report, err := safely(func() (lease.Report, error) { return d.source.Step(ctx) })
 	switch {
 	case err == nil || ctx.Err() == nil:
 		return report, err
-	case d.env.life.Err() != nil:
+	case d.config.Life.Err() != nil:
 		return report, nil
 	}
 	report.More = true
 	took := time.Since(started)
-	if took < min(stepPatience, d.env.Settings.TickBudget/2) {
+	if took < min(stepPatience, d.config.Budget/2) {
 		return report, nil
 	}
 	return report, fault.Unreachable("What this function works on",
@@ -173,7 +183,7 @@ func (d *drain) step(ctx context.Context) (Report, error) {
 
 // safely turns a panic into an error: the next tick must find the drain free, and
 // the process alive.
-func safely(step func() (Report, error)) (report Report, err error) {
+func safely(step func() (lease.Report, error)) (report lease.Report, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

@@ -1,4 +1,6 @@
-package fn
+// Package transport reaches functions by name: in this process or over the network. A
+// request's host is the name of the function.
+package transport
 
 import (
 	"bytes"
@@ -9,8 +11,8 @@ import (
 	"time"
 )
 
-// Local reaches functions in this process: the request's host is the name of the
-// function. Answers are buffered until the handler returns or flushes.
+// Local reaches functions in this process. Answers are buffered until the handler
+// returns or flushes.
 type Local map[string]http.Handler
 
 var _ http.RoundTripper = Local{}
