@@ -2,6 +2,8 @@ package transport_test
 
 import (
 	"context"
+	"crypto/ed25519"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -124,4 +126,33 @@ func TestRemoteTemplate(t *testing.T) {
 			t.Errorf("%q: %v", template, err)
 		}
 	}
+}
+
+// BenchmarkLocal is a call whose handler does what most do: verify a signature, decode
+// and encode JSON. Compare user CPU, not wall time.
+func BenchmarkLocal(b *testing.B) {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := []byte(`{"a":{"b":{"c":[1,2,3,{"d":{"e":{"f":[1,2,{"g":1}]}}}]}}}`)
+	signature := ed25519.Sign(private, text)
+	l := transport.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var v any
+		if err := json.Unmarshal(text, &v); err != nil || !ed25519.Verify(public, text, signature) {
+			b.Errorf("the handler reads %v, %v", v, err)
+		}
+		_ = json.NewEncoder(w).Encode(v)
+	})}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			response, err := get(b, l, context.Background())
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+		}
+	})
 }
