@@ -72,7 +72,7 @@ func Users() map[string]rights.Rights {
 // All is the registry.
 var All = []fn.Function{
 	{
-		Name: GatewayName, Summary: "who calls, and which function answers",
+		Name: GatewayName, Summary: "authenticates and limits callers, and forwards to functions",
 		New: gateway.New, Public: true,
 		Routes: []fn.Route{gateway.Overview, gateway.LinkIdentity},
 		Stores: []fn.Store{fn.Redis},
@@ -81,33 +81,33 @@ var All = []fn.Function{
 		Timeout: 5 * time.Minute, Concurrency: 200, MinScale: 1, MaxScale: 10,
 	},
 	{
-		Name: "account", Summary: "who a user is: identities at the issuer, our user id, roles",
+		Name: "account", Summary: "maps identities at the issuer to users, with their roles",
 		New: account.New, Routes: []fn.Route{account.Register, account.Get},
 		Domains: []string{"account"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "grant", Summary: "gives a user something",
+		Name: "grant", Summary: "grants an entitlement",
 		New: grant.New, Routes: []fn.Route{grant.Route}, Events: []string{grant.Event},
 		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
 		Wakes:   []string{"relay"},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "revoke", Summary: "takes something away",
+		Name: "revoke", Summary: "revokes an entitlement",
 		New: revoke.New, Routes: []fn.Route{revoke.Route}, Events: []string{revoke.Event},
 		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
 		Wakes:   []string{"relay"},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "entitlements", Summary: "reads what users own",
+		Name: "entitlements", Summary: "reads entitlements and their history",
 		New: entitlements.New, Routes: []fn.Route{entitlements.List, entitlements.Get, entitlements.History},
 		Domains: []string{"entitlement"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "relay", Summary: "carries committed events from the outboxes to their broker",
+		Name: "relay", Summary: "publishes committed events from the outboxes",
 		New: relay.New, Schedule: time.Second,
 		Domains: []string{"entitlement", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
 		Wakes:   []string{"settle", "notify"},
@@ -115,7 +115,7 @@ var All = []fn.Function{
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
-		Name: "ticket", Summary: "joins a matchmaking queue, shows how it goes, leaves it",
+		Name: "ticket", Summary: "joins a matchmaking queue, reads a ticket, leaves the queue",
 		New: ticket.New, Routes: []fn.Route{ticket.Join, ticket.List, ticket.Get, ticket.Cancel},
 		Stores:  []fn.Store{fn.Redis},
 		Wakes:   []string{"match"},
@@ -123,21 +123,21 @@ var All = []fn.Function{
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 10,
 	},
 	{
-		Name: "match", Summary: "pairs the players who wait",
+		Name: "match", Summary: "pairs waiting players",
 		New: match.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis},
 		Wakes:   []string{"announce"},
 		Rights:  rights.Rights{Keys: queueKeys},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 2,
 	},
 	{
-		Name: "announce", Summary: "finds a game server for each match and carries its event to JetStream",
+		Name: "announce", Summary: "allocates a game server for each match and publishes the match",
 		New: announce.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis, fn.NATS},
 		Wakes:   []string{"notify"},
 		Rights:  rights.Rights{Keys: queueKeys, Publishes: []string{event.MatchmakingSubject}},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
-		Name: "transfer", Summary: "moves money between accounts, and shows where it is",
+		Name: "transfer", Summary: "moves money between accounts; reads accounts and transfers",
 		New: transfer.New,
 		Routes: []fn.Route{
 			transfer.IssueKey, transfer.Send, transfer.Get, transfer.Reverse,
@@ -154,13 +154,13 @@ var All = []fn.Function{
 		Timeout: 30 * time.Second, Concurrency: 4, MaxScale: 4,
 	},
 	{
-		Name: "watchdog", Summary: "ends transfers that somebody began and nobody goes on with",
+		Name: "watchdog", Summary: "ends transfers whose process is gone",
 		New: watchdog.New, Schedule: 10 * time.Second,
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 30 * time.Second, Concurrency: 1, MaxScale: 1,
 	},
 	{
-		Name: "settle", Summary: "deals with completed transfers, each once, and has their owners told",
+		Name: "settle", Summary: "handles each completed transfer once, and has both owners notified",
 		New: settle.New, Schedule: time.Second,
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres, fn.NATS, fn.RabbitMQ},
 		Wakes:   []string{"relay"},
@@ -168,7 +168,7 @@ var All = []fn.Function{
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
-		Name: "notify", Summary: "makes notifications of events, once per event and recipient",
+		Name: "notify", Summary: "turns events into notifications, once per event and recipient",
 		New: notify.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.NATS},
 		Wakes:   []string{"deliver"},
@@ -176,7 +176,7 @@ var All = []fn.Function{
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
-		Name: "deliver", Summary: "sends notifications to the client",
+		Name: "deliver", Summary: "delivers notifications to the client",
 		New: deliver.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres},
 		Optional: []fn.Store{fn.NATS}, // nudges to live streams
@@ -184,7 +184,7 @@ var All = []fn.Function{
 		Timeout:  30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},
 	{
-		Name: "reconcile", Summary: "publishes again what the broker lost after it was published",
+		Name: "reconcile", Summary: "republishes events that the broker lost",
 		New: reconcile.New, Schedule: time.Minute,
 		Domains: []string{"entitlement", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS, fn.RabbitMQ},
 		Wakes: []string{"settle", "notify", "announce"},
@@ -201,14 +201,14 @@ var All = []fn.Function{
 		Timeout: 10 * time.Second, Concurrency: 64, MaxScale: 4,
 	},
 	{
-		Name: "stream", Summary: "tells a user's notifications, and how a ticket goes, live (server-sent events)",
+		Name: "stream", Summary: "streams a user's notifications and a ticket's changes, live (server-sent events)",
 		New: stream.New, Routes: []fn.Route{stream.Route},
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS},
 		Rights:  rights.Rights{Keys: queueKeys, Reads: []string{"session:*"}, Listens: []string{live.Everybody}},
 		Timeout: 5 * time.Minute, Concurrency: 500, MaxScale: 10,
 	},
 	{
-		Name: "cleanup", Summary: "removes what is no longer kept, makes audit partitions ahead",
+		Name: "cleanup", Summary: "deletes rows past their retention, creates audit partitions ahead of time",
 		New: cleanup.New, Schedule: time.Minute,
 		Domains: []string{"entitlement_cleanup", "notification", "transfer"}, Stores: []fn.Store{fn.Postgres},
 		Timeout: 60 * time.Second, Concurrency: 1, MaxScale: 1,

@@ -68,7 +68,7 @@ func stores(f fn.Function) string {
 
 func roles(r fn.Route) string {
 	if len(r.Roles) == 0 {
-		return "any caller; what is another's answers 404"
+		return "any caller; other users' resources answer 404"
 	}
 	return strings.Join(r.Roles, " or ")
 }

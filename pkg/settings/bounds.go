@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Bounds are what a number or a duration may be, as the tags min and max of its field
-// say. They hold for each element of a list.
+// Bounds are the smallest and largest value of a number or a duration, from the tags
+// min and max of its field. They apply to each element of a list.
 type Bounds struct{ Min, Max string }
 
-// BoundsOf returns the bounds of a field; ok is false where it is no number or has none.
+// BoundsOf returns the bounds of a field; ok is false where it is no number or has no bounds.
 func BoundsOf(field reflect.StructField) (b Bounds, ok bool) {
 	low, hasLow := field.Tag.Lookup("min")
 	high, hasHigh := field.Tag.Lookup("max")

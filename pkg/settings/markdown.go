@@ -11,11 +11,10 @@ func Markdown() []byte {
 	var out bytes.Buffer
 	out.WriteString(`# Configuration
 
-Everything is set by environment variables, read once at the start. A value that
-cannot be used ends the process with one line that names it and its bounds. Durations are
-written as in Go: ` + "`30s`, `5m`, `24h`" + `. In place of a value, the path of a file that
-holds it can be given in the variable's name with ` + "`_FILE`" + ` after it, as in
-` + "`REDIS_URL_FILE`" + `: platforms mount secrets as files.
+Settings are environment variables, read once at the start. An invalid value ends the
+process with one line that names the variable and its bounds. Durations are written as
+in Go: ` + "`30s`, `5m`, `24h`" + `. A value may also come from a file, because platforms mount
+secrets as files: ` + "`REDIS_URL_FILE`" + ` is the path of the file that holds ` + "`REDIS_URL`" + `.
 
 This page is generated from pkg/settings; change it there.
 

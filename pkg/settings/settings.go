@@ -25,7 +25,7 @@ const (
 
 // Settings is the whole configuration. Durations are written as in Go: 30s, 5m, 24h.
 type Settings struct {
-	Function string `env:"FUNCTION" doc:"Which function this process is. Unset: the gateway with every function behind it in one process, and their schedule."`
+	Function string `env:"FUNCTION" doc:"The function that this process runs. Unset: the gateway with every function behind it in one process, and their schedule."`
 	Port     int    `env:"PORT" envDefault:"8080" min:"1" max:"65535" doc:"Port to listen on."`
 	LogLevel string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 
@@ -40,10 +40,10 @@ type Settings struct {
 	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer in transaction mode: exec."`
 	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
 	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; the others are found through it."`
-	SessionRedisURL         string `env:"SESSION_REDIS_URL" doc:"Redis of sessions, sign-ins in progress, limits and open streams; falls back to REDIS_URL. One of its own goes on when the queues fill theirs."`
+	SessionRedisURL         string `env:"SESSION_REDIS_URL" doc:"Redis of sessions, sign-ins in progress, limits and open streams; falls back to REDIS_URL. A separate one keeps working when the matchmaking queues fill theirs."`
 	SessionRedisCluster     bool   `env:"SESSION_REDIS_CLUSTER" envDefault:"false" doc:"Whether SESSION_REDIS_URL names a node of a Redis Cluster."`
 	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
-	MetricsAddress          string `env:"METRICS_ADDRESS" doc:"host:port of a listener of its own for /metrics (Prometheus) and /debug/pprof/. Unset: none. Keep it from the public."`
+	MetricsAddress          string `env:"METRICS_ADDRESS" doc:"host:port of a separate listener for /metrics (Prometheus) and /debug/pprof/. Unset: none. Keep it off the public network."`
 
 	PublicURL            string            `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
 	OIDCIssuer           string            `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
@@ -57,38 +57,38 @@ type Settings struct {
 	LimitPlayerRate      int               `env:"LIMIT_PLAYER_RATE" envDefault:"300" min:"1" max:"1000000" doc:"Requests a second that a player may send."`
 	LimitPlayerBurst     int               `env:"LIMIT_PLAYER_BURST" envDefault:"1000" min:"1" max:"1000000" doc:"Requests that a player may send at once."`
 	LimitServiceRate     int               `env:"LIMIT_SERVICE_RATE" envDefault:"5000" min:"1" max:"1000000" doc:"Requests a second that a caller with a role above player may send."`
-	LimitServiceBurst    int               `env:"LIMIT_SERVICE_BURST" envDefault:"5000" min:"1" max:"1000000" doc:"Requests that they may send at once."`
+	LimitServiceBurst    int               `env:"LIMIT_SERVICE_BURST" envDefault:"5000" min:"1" max:"1000000" doc:"Requests that such a caller may send at once."`
 	LimitAnonymousRate   int               `env:"LIMIT_ANONYMOUS_RATE" envDefault:"100" min:"1" max:"1000000" doc:"Requests a second that an address may send without a valid token or session."`
-	LimitAnonymousBurst  int               `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" min:"1" max:"1000000" doc:"Requests that an address may send so at once."`
+	LimitAnonymousBurst  int               `env:"LIMIT_ANONYMOUS_BURST" envDefault:"200" min:"1" max:"1000000" doc:"Requests that an address may send at once without them."`
 	LimitSignIns         int               `env:"LIMIT_SIGN_INS" envDefault:"120" min:"1" max:"1000000" doc:"Sign-ins that an address may begin in a minute. Each takes about 700 bytes of Redis until it is finished, 10 minutes at most."`
 	LimitPatience        time.Duration     `env:"LIMIT_PATIENCE" envDefault:"100ms" min:"1ms" max:"1s" doc:"How long a request waits for Redis to count it. After that, each process enforces the limits by itself and asks Redis again a second later."`
-	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is believed."`
-	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" min:"10ms" max:"30s" doc:"How long the parts of /v1/me/overview may take, all together."`
+	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is trusted."`
+	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" min:"10ms" max:"30s" doc:"How long /v1/me/overview waits for all its parts."`
 	StreamsPerUser       int               `env:"STREAMS_PER_USER" envDefault:"8" min:"1" max:"1000" doc:"Live streams that a user may have open at once, on all instances together."`
-	StreamsPerProcess    int               `env:"STREAMS_PER_PROCESS" envDefault:"1000" min:"1" max:"1000000" doc:"Live streams that a gateway process holds at once. Where the gateway is a process of its own it is half of its concurrency at most, which leaves the other half to requests."`
-	StreamLifetime       time.Duration     `env:"STREAM_LIFETIME" envDefault:"4m" min:"1s" max:"4m59s" doc:"After how long a live stream ends and the client connects anew; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
+	StreamsPerProcess    int               `env:"STREAMS_PER_PROCESS" envDefault:"1000" min:"1" max:"1000000" doc:"Live streams that a gateway process holds at once. A gateway in a process of its own gives at most half of its concurrency to streams, which leaves the other half to requests."`
+	StreamLifetime       time.Duration     `env:"STREAM_LIFETIME" envDefault:"4m" min:"1s" max:"4m59s" doc:"How long a live stream lives before it ends and the client reconnects; below the platform's timeout of the functions stream and gateway, which is 5m by default."`
 	FunctionURL          string            `env:"FUNCTION_URL" doc:"How the gateway and wakes reach functions in other processes: a URL with {function} in it, such as http://{function}.default.svc.cluster.local, or pairs such as grant=http://127.0.0.1:8081,relay=http://127.0.0.1:8082."`
-	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs who calls. make identity-key prints a pair."`
-	IdentityVerifyKeys   string            `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions believe statements that one of them signed. To rotate, list the old and the new."`
+	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs caller statements. make identity-key prints a pair."`
+	IdentityVerifyKeys   string            `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions trust caller statements that one of them signed. To rotate, list the old and the new."`
 	ReadHeaderTimeout    time.Duration     `env:"READ_HEADER_TIMEOUT" envDefault:"5s" min:"100ms" max:"15s" doc:"How long a client may take to send its headers."`
 	ShutdownGrace        time.Duration     `env:"SHUTDOWN_GRACE" envDefault:"10s" min:"1s" max:"10m" doc:"How long running requests may take after SIGTERM."`
 	DebugEndpoints       bool              `env:"DEBUG_ENDPOINTS" envDefault:"false" doc:"Whether /debug/notification/inbox/{user_id} exists (operators only)."`
-	Schedule             string            `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside does."`
+	Schedule             string            `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside ticks them."`
 	Wakes                bool              `env:"WAKES" envDefault:"true" doc:"Whether a commit nudges the next function at once. Off: it runs at its next tick."`
 	TickBudget           time.Duration     `env:"TICK_BUDGET" envDefault:"20s" min:"100ms" max:"10m" doc:"How long one tick may drain before it answers that there is more."`
-	TickLinger           time.Duration     `env:"TICK_LINGER" envDefault:"0s" min:"0s" max:"10m" doc:"How long a tick goes on polling after it found nothing. 0s where ticks come every second; 55s, and TICK_BUDGET too, where cron is by the minute."`
+	TickLinger           time.Duration     `env:"TICK_LINGER" envDefault:"0s" min:"0s" max:"10m" doc:"How long a tick keeps polling after it found nothing. 0s where ticks come every second; 55s, as TICK_BUDGET, where cron runs once a minute."`
 	TickPoll             time.Duration     `env:"TICK_POLL" envDefault:"200ms" min:"10ms" max:"1m" doc:"How often a lingering tick polls."`
 	LeaseDuration        time.Duration     `env:"LEASE_DURATION" envDefault:"30s" min:"1s" max:"1h" doc:"How long a worker may hold a claimed row."`
-	LeaseBatch           int               `env:"LEASE_BATCH" envDefault:"200" min:"1" max:"500" doc:"Rows a claim takes at most; beyond 500 one finish would lock rows for too long."`
-	LeaseMaxAttempts     int               `env:"LEASE_MAX_ATTEMPTS" envDefault:"10" min:"1" max:"10000" doc:"Claims a row gets before it is FAILED."`
+	LeaseBatch           int               `env:"LEASE_BATCH" envDefault:"200" min:"1" max:"500" doc:"Rows that one claim takes at most; beyond 500, finishing a batch would lock its rows for too long."`
+	LeaseMaxAttempts     int               `env:"LEASE_MAX_ATTEMPTS" envDefault:"10" min:"1" max:"10000" doc:"Claims that a row gets before it is FAILED."`
 	LeaseBackoffBase     time.Duration     `env:"LEASE_BACKOFF_BASE" envDefault:"1s" min:"10ms" max:"1h" doc:"Backoff after the first failure; it doubles, times 0.5 to 1.5."`
 	LeaseBackoffCap      time.Duration     `env:"LEASE_BACKOFF_CAP" envDefault:"60s" min:"10ms" max:"24h" doc:"Longest backoff, before the factor of 0.5 to 1.5."`
 	DeliveryMaxAttempts  int               `env:"DELIVERY_MAX_ATTEMPTS" envDefault:"0" min:"0" max:"10000" doc:"Claims a notification gets before it is FAILED; 0 is LEASE_MAX_ATTEMPTS. Raise it where receivers may be down for hours."`
 	DeliveryBackoffCap   time.Duration     `env:"DELIVERY_BACKOFF_CAP" envDefault:"0s" min:"0s" max:"24h" doc:"Longest backoff of a notification; 0s is LEASE_BACKOFF_CAP."`
-	StreamMaxBytes       int64             `env:"STREAM_MAX_BYTES" envDefault:"-1" min:"-1" max:"9000000000000000000" doc:"Bytes a JetStream stream may hold, 1 MiB at least, -1 for what the server has. A full stream refuses, it does not drop, so leave room for STREAM_MAX_AGE at about 1 kB an event. Used when the stream is made."`
+	StreamMaxBytes       int64             `env:"STREAM_MAX_BYTES" envDefault:"-1" min:"-1" max:"9000000000000000000" doc:"Bytes a JetStream stream may hold, 1 MiB at least; -1 is as much as the server has. A full stream refuses new events and drops none, so leave room for STREAM_MAX_AGE at about 1 kB an event. Used when the stream is made."`
 	StreamMaxAge         time.Duration     `env:"STREAM_MAX_AGE" envDefault:"168h" min:"1h" max:"8760h" doc:"How long a JetStream stream keeps an event. Used when the stream is made."`
 	StreamReplicas       int               `env:"STREAM_REPLICAS" envDefault:"1" min:"1" max:"5" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
-	ReconcileAfter       time.Duration     `env:"RECONCILE_AFTER" envDefault:"5m" min:"30s" max:"24h" doc:"How old a published event is when it is checked that it arrived. Longer than clocks differ and statements last."`
+	ReconcileAfter       time.Duration     `env:"RECONCILE_AFTER" envDefault:"5m" min:"30s" max:"24h" doc:"Age at which reconcile checks that a published event arrived. Keep it above the difference of clocks and the duration of statements."`
 	NotificationChannel  string            `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
 	WebhookURLs          []string          `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
 	WebhookSecrets       []string          `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
@@ -96,14 +96,14 @@ type Settings struct {
 	WebhookTimeout       time.Duration     `env:"WEBHOOK_TIMEOUT" envDefault:"5s" min:"10ms" max:"10m" doc:"How long one webhook call may take; below half of LEASE_DURATION."`
 	MatchmakingModes     []string          `env:"MATCHMAKING_MODES" envDefault:"casual,rank" doc:"Names of the queues, letters a to z, separated by commas."`
 	MatchmakingRanked    []string          `env:"MATCHMAKING_RANKED" envDefault:"rank" doc:"Those of them in which attributes.skill counts."`
-	MatchmakingAgree     map[string]string `env:"MATCHMAKING_AGREE" envDefault:"rank:region" doc:"Attributes that must be equal where both tickets have them, by mode, such as rank:region+language,casual:region. At most 3 a mode. A change holds for tickets that join after it."`
+	MatchmakingAgree     map[string]string `env:"MATCHMAKING_AGREE" envDefault:"rank:region" doc:"Attributes that must be equal where both tickets have them, by mode, such as rank:region+language,casual:region. At most 3 a mode. A change applies to tickets that join after it."`
 	MatchmakingTTL       time.Duration     `env:"MATCHMAKING_TTL" envDefault:"120s" min:"1s" max:"1h" doc:"How long a ticket waits."`
-	MatchmakingWindows   []int             `env:"MATCHMAKING_WINDOWS" envDefault:"100,200,400,800,1600" min:"0" max:"1000000000" doc:"How far apart in skill two may be: the first when a ticket joins, the next after each MATCHMAKING_WIDEN_EVERY. At most 8."`
-	MatchmakingWiden     time.Duration     `env:"MATCHMAKING_WIDEN_EVERY" envDefault:"5s" min:"100ms" max:"1h" doc:"After how long a ticket's window becomes the next one."`
+	MatchmakingWindows   []int             `env:"MATCHMAKING_WINDOWS" envDefault:"100,200,400,800,1600" min:"0" max:"1000000000" doc:"Largest difference in skill: the first value when a ticket joins, the next one after each MATCHMAKING_WIDEN_EVERY. At most 8."`
+	MatchmakingWiden     time.Duration     `env:"MATCHMAKING_WIDEN_EVERY" envDefault:"5s" min:"100ms" max:"1h" doc:"How long a ticket waits before its skill window becomes the next one."`
 	MatchmakingQueue     int               `env:"MATCHMAKING_QUEUE_LIMIT" envDefault:"200000" min:"2" max:"10000000" doc:"Tickets that a queue holds at most; about 2 kB each in Redis."`
-	MatchmakingPairs     int               `env:"MATCHMAKING_PAIRS" envDefault:"25" min:"1" max:"100" doc:"Pairs that one script makes at most. Redis does nothing else meanwhile."`
-	Allocator            string            `env:"ALLOCATOR" envDefault:"fixed" doc:"Who finds the game server of a match: fixed (one server for all, at GAME_SERVER) or agones."`
-	AllocatorPatience    time.Duration     `env:"ALLOCATOR_PATIENCE" envDefault:"30s" min:"0s" max:"5m" doc:"How long a match waits for a game server before it is told without one."`
+	MatchmakingPairs     int               `env:"MATCHMAKING_PAIRS" envDefault:"25" min:"1" max:"100" doc:"Pairs that one script makes at most. Redis runs nothing else meanwhile."`
+	Allocator            string            `env:"ALLOCATOR" envDefault:"fixed" doc:"What allocates the game server of a match: fixed (one server for all, at GAME_SERVER) or agones."`
+	AllocatorPatience    time.Duration     `env:"ALLOCATOR_PATIENCE" envDefault:"30s" min:"0s" max:"5m" doc:"How long a match waits for a game server before it is announced without one."`
 	GameServer           string            `env:"GAME_SERVER" envDefault:"localhost:7777" doc:"host:port of the game server that hosts every match, with ALLOCATOR=fixed."`
 	AgonesURL            string            `env:"AGONES_URL" doc:"Agones' allocator service, such as https://agones-allocator.agones-system."`
 	AgonesNamespace      string            `env:"AGONES_NAMESPACE" envDefault:"default" doc:"Namespace of the game servers."`
@@ -114,19 +114,19 @@ type Settings struct {
 	TransferBroker       string            `env:"TRANSFER_BROKER" envDefault:"jetstream" doc:"What carries completed transfers to settle: jetstream or rabbitmq."`
 	RabbitMQURL          string            `env:"RABBITMQ_URL" doc:"RabbitMQ, as an amqp:// or amqps:// URL; for TRANSFER_BROKER=rabbitmq."`
 	RabbitMQQueue        string            `env:"RABBITMQ_QUEUE" envDefault:"quorum" doc:"Type of a new queue: quorum (replicated in a cluster) or classic (for a single node)."`
-	TransferOrphanAfter  time.Duration     `env:"TRANSFER_ORPHAN_AFTER" envDefault:"60s" min:"10s" max:"24h" doc:"After how long the watchdog ends a transfer in progress as FAILED (TIMEOUT)."`
+	TransferOrphanAfter  time.Duration     `env:"TRANSFER_ORPHAN_AFTER" envDefault:"60s" min:"10s" max:"24h" doc:"How long a transfer may be in progress before the watchdog ends it as FAILED (TIMEOUT)."`
 	IdempotencyRetention time.Duration     `env:"IDEMPOTENCY_RETENTION" envDefault:"24h" min:"1m" max:"8760h" doc:"How long an Idempotency-Key is remembered."`
-	OutboxRetention      time.Duration     `env:"OUTBOX_RETENTION" envDefault:"168h" min:"1h" max:"8760h" doc:"How long PUBLISHED outbox rows are kept; longer, where reconcile has not passed them, until a day before PROCESSED_RETENTION."`
-	ProcessedRetention   time.Duration     `env:"PROCESSED_RETENTION" envDefault:"720h" min:"25h" max:"17520h" doc:"How long processed event ids are kept; longer than STREAM_MAX_AGE and OUTBOX_RETENTION by a day at least."`
+	OutboxRetention      time.Duration     `env:"OUTBOX_RETENTION" envDefault:"168h" min:"1h" max:"8760h" doc:"How long PUBLISHED outbox rows are kept. Rows that reconcile has not passed are kept longer, until a day before PROCESSED_RETENTION."`
+	ProcessedRetention   time.Duration     `env:"PROCESSED_RETENTION" envDefault:"720h" min:"25h" max:"17520h" doc:"How long processed event ids are kept; at least a day longer than STREAM_MAX_AGE and OUTBOX_RETENTION."`
 	SentRetention        time.Duration     `env:"SENT_RETENTION" envDefault:"720h" min:"1h" max:"87600h" doc:"How long SENT notifications are kept."`
-	FailedRetention      time.Duration     `env:"FAILED_RETENTION" envDefault:"0s" min:"0s" max:"87600h" doc:"How long FAILED events and notifications, and their dead letters, are kept, a day at least; 0s is for good. Dead letters of messages that could not be read stay in any case."`
+	FailedRetention      time.Duration     `env:"FAILED_RETENTION" envDefault:"0s" min:"0s" max:"87600h" doc:"How long FAILED events and notifications, and their dead letters, are kept: a day at least, 0s for good. Dead letters of messages that could not be read stay in any case."`
 	AuditRetentionMonths int               `env:"AUDIT_RETENTION_MONTHS" envDefault:"13" min:"1" max:"1200" doc:"Months of audit kept; older partitions are dropped."`
 }
 
 // Load reads the environment. The error is one line that names what is wrong.
 func Load() (Settings, error) { return LoadFrom(nil) }
 
-// LoadFrom reads from environment instead of the process's, when it is not nil.
+// LoadFrom reads from environment, or from the process's when it is nil.
 func LoadFrom(environment map[string]string) (Settings, error) {
 	var s Settings
 	if environment == nil {
@@ -142,13 +142,13 @@ func LoadFrom(environment map[string]string) (Settings, error) {
 	return s, s.check()
 }
 
-// RememberedLonger is how much longer consumers must remember events than anything
-// can bring them back.
+// RememberedLonger is how much longer consumers must remember events than streams and
+// outboxes keep them.
 const RememberedLonger = 24 * time.Hour
 
 const (
 	minStreamBytes = 1 << 20
-	minFailed      = 24 * time.Hour // for a person to look
+	minFailed      = 24 * time.Hour // so that a person can look
 )
 
 func (s Settings) check() error {
@@ -169,8 +169,8 @@ func (s Settings) check() error {
 	want(s.StreamReplicas%2 == 1, "STREAM_REPLICAS must be 1, 3 or 5, is %d", s.StreamReplicas)
 	want(s.OutboxRetention > s.ReconcileAfter, "OUTBOX_RETENTION must exceed RECONCILE_AFTER, is %s of %s: what the broker lost could not be published again", s.OutboxRetention, s.ReconcileAfter)
 	want(s.FailedRetention == 0 || s.FailedRetention >= minFailed, "FAILED_RETENTION must be 0s or at least %s, is %s", minFailed, s.FailedRetention)
-	want(s.ProcessedRetention >= s.StreamMaxAge+RememberedLonger, "PROCESSED_RETENTION must exceed STREAM_MAX_AGE by 24h, is %s of %s: old events would be told again", s.ProcessedRetention, s.StreamMaxAge)
-	want(s.ProcessedRetention >= s.OutboxRetention+RememberedLonger, "PROCESSED_RETENTION must exceed OUTBOX_RETENTION by 24h, is %s of %s: old events would be told again", s.ProcessedRetention, s.OutboxRetention)
+	want(s.ProcessedRetention >= s.StreamMaxAge+RememberedLonger, "PROCESSED_RETENTION must exceed STREAM_MAX_AGE by 24h, is %s of %s: users would be notified of old events again", s.ProcessedRetention, s.StreamMaxAge)
+	want(s.ProcessedRetention >= s.OutboxRetention+RememberedLonger, "PROCESSED_RETENTION must exceed OUTBOX_RETENTION by 24h, is %s of %s: users would be notified of old events again", s.ProcessedRetention, s.OutboxRetention)
 	want(s.TickLinger <= s.TickBudget, "TICK_LINGER must be 0s to TICK_BUDGET, is %s of %s", s.TickLinger, s.TickBudget)
 	want(s.SessionIdle <= s.SessionLifetime, "SESSION_IDLE must be 1m to SESSION_LIFETIME, is %s of %s", s.SessionIdle, s.SessionLifetime)
 	want(s.OIDCAudience != s.OIDCClientID, "OIDC_AUDIENCE must not be OIDC_CLIENT_ID, is %q: ID tokens would be taken for access tokens", s.OIDCAudience)
