@@ -43,7 +43,7 @@ const (
 // Errors of this domain.
 var (
 	ErrNotFound = fault.New(fault.NotFound, "account_not_found",
-		"There is no such account; send POST /v1/me first, which makes it.")
+		"You have no player's account yet; send POST /v1/me first, which makes it.")
 	ErrIdentityTaken = fault.New(fault.Conflict, "identity_taken",
 		"The identity belongs to another account, and accounts are never merged; sign in with it to use that account.")
 	ErrTooManyIdentities = fault.New(fault.Conflict, "too_many_identities",

@@ -37,7 +37,7 @@ const (
 var (
 	ErrKey = fault.New(fault.Malformed, "idempotency_key_unknown",
 		"This Idempotency-Key was not issued to you, or it expired before it was used; get one with POST /v1/idempotency-keys.")
-	ErrAccount    = fault.New(fault.NotFound, "account_unknown", "There is no such account, or it is not yours.")
+	ErrAccount    = fault.New(fault.NotFound, "account_unknown", "There is no such account of money, or it is not yours.")
 	ErrTransfer   = fault.New(fault.NotFound, "transfer_not_found", "There is no such transfer, or none of yours.")
 	ErrCurrencies = fault.New(fault.Invalid, "currencies_differ", "The accounts have different currencies; money moves within one.")
 	ErrReversal   = fault.New(fault.Invalid, "reversal_of_a_reversal", "A reversal is not reversed; make a new transfer.")
