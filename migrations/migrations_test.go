@@ -241,8 +241,9 @@ func TestConstraints(t *testing.T) {
 		"an unknown operation": `INSERT INTO entitlement.entitlement_audit VALUES (gen_random_uuid(), now(), 'u', 'i', 'lend', 'ACTIVE', 1, 'r', 'p', 'c', 'k', gen_random_uuid())`,
 		"two per recipient": `INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at)
 			SELECT gen_random_uuid(), '0190a5a4-0000-7000-8000-000000000001', 'u', 't', '{}', now() FROM generate_series(1, 2)`,
-		"a letter of nothing": `INSERT INTO notification.notification_dlq (error) VALUES ('e')`,
-		"a letter of both":    `INSERT INTO notification.notification_dlq (notification_id, raw_message, error) VALUES (gen_random_uuid(), 'x', 'e')`,
+		"an entry of no transfer": `INSERT INTO core.ledger (transfer_id, account_id, side, amount) VALUES (gen_random_uuid(), 1, 'DEBIT', 1)`,
+		"a letter of nothing":     `INSERT INTO notification.notification_dlq (error) VALUES ('e')`,
+		"a letter of both":        `INSERT INTO notification.notification_dlq (notification_id, raw_message, error) VALUES (gen_random_uuid(), 'x', 'e')`,
 		"two letters of one": `INSERT INTO notification.notification_dlq (notification_id, error)
 			SELECT '0190a5a4-0000-7000-8000-000000000001', 'e' FROM generate_series(1, 2)`,
 		"an identity without an issuer": identity + `'', 's', user_id FROM u`,
