@@ -141,7 +141,7 @@ var All = []fn.Function{
 		New: transfer.New,
 		Routes: []fn.Route{
 			transfer.IssueKey, transfer.Send, transfer.Get, transfer.Reverse,
-			transfer.Accounts, transfer.Open, transfer.Account, transfer.Transfers, transfer.Ledger, transfer.Reconciliation,
+			transfer.Accounts, transfer.Open, transfer.Account, transfer.Transfers, transfer.Ledger, transfer.BalanceCheck,
 		},
 		Domains: []string{"transfer"}, Stores: []fn.Store{fn.Postgres},
 		Wakes:   []string{"relay", "ledger"},

@@ -42,8 +42,9 @@ var (
 	}
 )
 
-// Reconciliation is the operators' report.
-var Reconciliation = fn.Route{
+// BalanceCheck is the operators' report. Its path is older than the name: elsewhere, to
+// reconcile is to publish again what a broker lost.
+var BalanceCheck = fn.Route{
 	ID: "reconcile-money", Method: http.MethodGet, Path: "/v1/reconciliation", Roles: []string{auth.RoleOperator},
 	Summary:     "Compare balances with the ledger",
 	Description: "As of one moment: the total of each currency, transfers without ledger entries, and, page by page, the accounts that do not hold what their ledger says. It reads all entries of the accounts of a page.",
@@ -143,7 +144,7 @@ func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body e
 	return &struct{ Body entryList }{entryList{in.AccountID, list, next}}, err
 }
 
-func (f *function) reconcile(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body transfer.Report }, error) {
-	report, err := f.store.Reconcile(ctx, in.Cursor, in.Limit)
+func (f *function) checkBalances(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body transfer.Report }, error) {
+	report, err := f.store.CheckBalances(ctx, in.Cursor, in.Limit)
 	return &struct{ Body transfer.Report }{report}, err
 }

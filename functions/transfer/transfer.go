@@ -72,7 +72,7 @@ func New(e *fn.Env) error {
 	fn.Handle(e, Account, f.account)
 	fn.Handle(e, Transfers, f.transfers)
 	fn.Handle(e, Ledger, f.ledger)
-	fn.Handle(e, Reconciliation, f.reconcile)
+	fn.Handle(e, BalanceCheck, f.checkBalances)
 	return nil
 }
 

@@ -64,9 +64,9 @@ LATERAL (SELECT coalesce(sum(CASE side WHEN 'CREDIT' THEN amount ELSE -amount EN
 LATERAL (SELECT coalesce((SELECT due.sum FROM due WHERE due.account_id = a.account_id), 0) AS sum) w
 ORDER BY a.account_id`
 
-// Reconcile compares up to limit accounts beyond cursor with their ledger, and adds
+// CheckBalances compares up to limit accounts beyond cursor with their ledger, and adds
 // up all money. It reads every entry of those accounts and every account's balance.
-func (s *Store) Reconcile(ctx context.Context, cursor string, limit int) (r Report, err error) {
+func (s *Store) CheckBalances(ctx context.Context, cursor string, limit int) (r Report, err error) {
 	after := int64(0)
 	if cursor != "" {
 		if after, err = strconv.ParseInt(cursor, 10, 64); err != nil {
@@ -88,7 +88,7 @@ func (s *Store) Reconcile(ctx context.Context, cursor string, limit int) (r Repo
 	if r.OldestWithout != nil {
 		*r.OldestWithout = r.OldestWithout.UTC()
 	}
-	return r, postgres.Wrap("reconcile", err)
+	return r, postgres.Wrap("check balances", err)
 }
 
 func (r *Report) totals(ctx context.Context, tx pgx.Tx) error {

@@ -7,7 +7,7 @@ import (
 
 // The report adds up while entries are outstanding, and names the account and the
 // amount when somebody changes a balance, or an entry is lost.
-func TestReconcile(t *testing.T) {
+func TestBalanceCheck(t *testing.T) {
 	s := start(t)
 	a, b := s.open("u_a", "100.5"), s.open("u_b", "0")
 	_, err := s.Transfer(t.Context(), s.request("u_a", a, b, "0.0001"))
@@ -16,7 +16,7 @@ func TestReconcile(t *testing.T) {
 	}
 	report := func() string {
 		t.Helper()
-		r, err := s.Reconcile(t.Context(), "", 100)
+		r, err := s.CheckBalances(t.Context(), "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,14 +49,14 @@ func TestReconcile(t *testing.T) {
 }
 
 // Pages meet every account once.
-func TestReconcilePages(t *testing.T) {
+func TestBalanceCheckPages(t *testing.T) {
 	s := start(t)
 	for i := range 5 {
 		s.open(fmt.Sprint("u_", i), "1")
 	}
 	checked, pages, cursor := 0, 0, ""
 	for ; pages == 0 || cursor != ""; pages++ {
-		r, err := s.Reconcile(t.Context(), cursor, 2)
+		r, err := s.CheckBalances(t.Context(), cursor, 2)
 		if err != nil || !r.Balanced {
 			t.Fatalf("%+v, %v", r, err)
 		}
@@ -65,7 +65,7 @@ func TestReconcilePages(t *testing.T) {
 	if checked != 6 || pages != 4 {
 		t.Errorf("%d accounts on %d pages", checked, pages)
 	}
-	if _, err := s.Reconcile(t.Context(), "not a cursor", 2); err == nil {
+	if _, err := s.CheckBalances(t.Context(), "not a cursor", 2); err == nil {
 		t.Error("any cursor will do")
 	}
 }

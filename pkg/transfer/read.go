@@ -124,7 +124,8 @@ func (s *Store) Transfers(ctx context.Context, accountID int64, cursor string, l
 		return nil, "", err
 	}
 	limit = pageSize(limit)
-	// Each side by its own index; UNION, as a transfer is in both never.
+	// Each half reads one index. No transfer is in both halves, as none has the same account
+	// on both sides: so nothing has to be made distinct.
 	rows, err := s.pool.Query(ctx, `
 		(SELECT `+transferColumns+` FROM core.transfer t WHERE t.from_account_id = $1 AND t.transfer_id < $2 ORDER BY t.transfer_id DESC LIMIT $3)
 		UNION ALL
