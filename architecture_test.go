@@ -28,12 +28,12 @@ const module = "github.com/miniserversystem/miniserver"
 // layers is the import rule: a package may import packages of lower layers, and
 // of its own layer only where peers says so.
 var layers = [][]string{
-	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "proto/*", "migrations"},
+	{"pkg/fault", "pkg/memory", "pkg/settings", "pkg/telemetry", "proto/*"},
 	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
 	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
-	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook"},
+	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook", "migrations"},
 	{"pkg/rights"},
 	{"pkg/process"},
 	{"pkg/fn/tick", "pkg/fn/transport"},

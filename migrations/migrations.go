@@ -14,6 +14,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
+
+	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 // Files are the migrations, a folder a domain, and what each role may do, in roles.
@@ -24,8 +26,9 @@ var Files embed.FS
 // Domains lists the schemas, each of which may live in a database of its own.
 var Domains = []string{"account", "entitlement", "notification", "transfer"}
 
-// Up applies what is missing of a domain to the database at url. Several
-// processes may call it at once: one migrates, the others wait.
+// Up applies what is missing of a domain to the database at url, and defines the
+// functions that the domain has in the database. Several processes may call it at once:
+// one migrates, the others wait.
 func Up(ctx context.Context, url, domain string) (err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
@@ -51,6 +54,11 @@ func Up(ctx context.Context, url, domain string) (err error) {
 	}
 	if _, err = provider.Up(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", domain, err)
+	}
+	if domain == "transfer" {
+		if err := define(ctx, db, transfer.Functions()); err != nil {
+			return fmt.Errorf("define the functions of %s: %w", domain, err)
+		}
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func revokeAll(name string, role Role) string {
 	if role.Domain == "transfer" {
 		schemas = "core, integration"
 	}
-	return fmt.Sprintf(`REVOKE ALL ON ALL TABLES IN SCHEMA %[1]s FROM %[2]s; REVOKE ALL ON SCHEMA %[1]s FROM %[2]s`, schemas, name)
+	return fmt.Sprintf(`REVOKE ALL ON ALL TABLES IN SCHEMA %[1]s FROM %[2]s; REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %[1]s FROM %[2]s; REVOKE ALL ON SCHEMA %[1]s FROM %[2]s`, schemas, name)
 }
 
 // create makes the login where there is none, and sets its limits where they differ.

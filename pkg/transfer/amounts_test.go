@@ -143,7 +143,7 @@ func TestAmountsAreExact(t *testing.T) {
 				SELECT i.*, k.idempotency_key_id FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
 					WITH ORDINALITY AS i(id, giver, taker, amount, want, n)
 				JOIN integration.idempotency_key k ON k.attempt = i.id ORDER BY n
-			) i, LATERAL core.move_money(idempotency_key_id, id, id, id::text, id, giver, taker, amount::numeric, 'TRANSFER', NULL, '') m`,
+			) i, LATERAL `+tx1+`(idempotency_key_id, id, id, id::text, id, giver, taker, amount::numeric, 'TRANSFER', NULL, '') m`,
 			ids, from, to, amounts, want).Scan(&wrong); err != nil || wrong != 0 {
 			t.Fatalf("round %d: %d ended otherwise, %v", round, wrong, err)
 		}

@@ -10,11 +10,12 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// Texts of the statements in which a key is taken, TX1 runs, is ended when it may have
-// failed, and in which its end is read.
+// The functions in which TX1 runs and a key is taken.
+var tx1, taking = called("core.move_money"), called("integration.take_key")
+
+// Texts of the statements in which TX1 is ended when it may have failed, and in which its
+// end is read.
 const (
-	tx1      = "core.move_money("
-	taking   = "integration.take_key("
 	givingUp = "SET status = 'FAILED', error_code"
 	asking   = "SELECT status, response_snapshot FROM integration.idempotency_key"
 )

@@ -129,7 +129,7 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	taking, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	err := postgres.Retry(taking, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM integration.take_key($1, $2, $3, $4, $5, $6, $7, $8)`,
+		return s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM `+takeKey.Called()+`($1, $2, $3, $4, $5, $6, $7, $8)`,
 			m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	return Answer{}, ErrKey
 }
 
-// run is TX1.
+// run is TX1, move_money.sql.
 func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.UUID) (Answer, error) {
 	began := time.Now()
 	conn, leave, err := s.begin(ctx, m.From, m.To)
@@ -174,7 +174,7 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	}
 	var body, status string
 	err = postgres.Retry(moving, func(ctx context.Context) error {
-		return conn.QueryRow(ctx, `SELECT snapshot, ended_as FROM core.move_money($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+		return conn.QueryRow(ctx, `SELECT snapshot, ended_as FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 			keyID, attempt, transferID, textID(transferID), eventID, m.From, m.To, m.Amount.String(), m.kind, reverses, m.Traceparent,
 		).Scan(&body, &status)
 	})

@@ -60,7 +60,7 @@ func (s *Store) OpenAccount(ctx context.Context, o Open) (idempotency.Response, 
 	var outcome string
 	var body *string
 	err := postgres.Retry(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT outcome, snapshot FROM core.open_account($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		return s.pool.QueryRow(ctx, `SELECT outcome, snapshot FROM `+openAccount.Called()+`($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 			o.Client, OpenScope, o.Key, sum[:], o.Retention, o.Owner, o.Currency, amount, transferID, transferText, id.New(), o.Traceparent,
 		).Scan(&outcome, &body)
 	})

@@ -68,7 +68,7 @@ func TestPlantedBugsAreNoticed(t *testing.T) {
 // own database.
 func (a *arena) plant(part, instead string) {
 	a.t.Helper()
-	source := a.one(`SELECT pg_get_functiondef('core.move_money'::regproc)`)
+	source := a.one(`SELECT pg_get_functiondef($1::regproc)`, tx1)
 	if n := strings.Count(source, part); n != 1 {
 		a.t.Fatalf("%q is %d times in %s", part, n, source)
 	}

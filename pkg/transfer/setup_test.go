@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,12 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+
+// called is what a function of the database is called in this version.
+func called(name string) string {
+	i := slices.IndexFunc(transfer.Functions(), func(f transfer.Function) bool { return f.Name == name })
+	return transfer.Functions()[i].Called()
+}
 
 type setup struct {
 	*transfer.Store

@@ -48,7 +48,7 @@ func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (mos
 			running = false
 		default:
 			n, _ := strconv.Atoi(a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-				AND application_name = $1 AND state = 'active' AND query LIKE '%core.move_money(%'`, victim))
+				AND application_name = $1 AND state = 'active' AND strpos(query, $2) > 0`, victim, tx1))
 			most = max(most, n)
 		}
 	}

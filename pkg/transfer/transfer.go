@@ -1,9 +1,9 @@
 // Package transfer moves money between accounts: exactly once for each key, to the
 // last decimal, and never more than there is. A caller is issued a key and sends
-// it with the request. Transaction A takes the key; TX1 locks the key and both
-// accounts, moves the money, records the transfer and its event, and stores the
-// answer with the key; TX2 writes the two ledger entries. Whatever dies in between,
-// the same request with the same key finds out how it ended.
+// it with the request. Transaction A takes the key (take_key.sql); TX1 locks the key and
+// both accounts, moves the money, records the transfer and its event, and stores the
+// answer with the key (move_money.sql); TX2 writes the two ledger entries (ledger.go).
+// Whatever dies in between, the same request with the same key finds out how it ended.
 //
 // The sum over all accounts of a currency is 0 at every moment: first balances come
 // from the system's account, the only one that may owe.

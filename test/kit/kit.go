@@ -25,6 +25,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/rights"
+	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
 const (
@@ -214,6 +215,9 @@ func ensureTemplate(ctx context.Context) (string, error) {
 	})
 	if err != nil {
 		return "", err
+	}
+	for _, function := range transfer.Functions() {
+		fmt.Fprintln(sum, function.Called())
 	}
 	name := "template_" + hex.EncodeToString(sum.Sum(nil))[:16]
 
