@@ -110,11 +110,11 @@ lambda: ## Build .local/lambda/bootstrap, which infra/lambda/template.yaml deplo
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(LAMBDA_ARCH) go build -trimpath -tags lambda.norpc -ldflags "-s -w" -o .local/lambda/bootstrap ./infra/lambda
 
 .PHONY: images
-images: ## Build the images with ko and push them, each with its SBOM, to KO_DOCKER_REPO
+images: ## Build the image with ko and push it with its SBOM, as KO_DOCKER_REPO
 	@infra/image/push.sh
 
 .PHONY: test-images
-test-images: ## Check the images in a registry of their own and under runc, and compose.yaml
+test-images: ## Check the image in a registry of its own and under runc, and compose.yaml
 	cd infra/image && go test -timeout 9m $(GO_TEST_FLAGS) ./...
 
 .PHONY: func
@@ -130,11 +130,11 @@ bench: ## Measure ours beside the limits and the naive ways, in one run (minutes
 
 .PHONY: migrate
 migrate: ## Bring the databases of DATABASE_URL up to date
-	go run ./infra/migrate
+	go run ./infra/miniserver migrate
 
 .PHONY: identity-key
 identity-key: ## Print a key pair for IDENTITY_SIGNING_KEY and IDENTITY_VERIFY_KEYS
-	@go run ./infra/identitykey
+	@go run ./infra/miniserver keys
 
 .PHONY: clean
 clean: ## Remove everything that make run and make test keep under .local

@@ -22,7 +22,7 @@ import (
 )
 
 // Function is one function, or all of them, as the func CLI's middleware and
-// infra/serve run it.
+// infra/miniserver run it.
 type Function struct {
 	handler  http.Handler
 	runtime  *fn.Runtime

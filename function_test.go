@@ -23,11 +23,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// serve builds infra/serve, which runs the root package as a container does.
+// serve builds infra/miniserver, which runs the root package as a container does.
 func serve(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "serve")
-	build := exec.Command("go", "build", "-o", binary, "./infra/serve")
+	build := exec.Command("go", "build", "-o", binary, "./infra/miniserver")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -77,7 +77,7 @@ func TestOneClearLine(t *testing.T) {
 	}
 }
 
-// process is infra/serve with FUNCTION=relay, ready.
+// process is infra/miniserver with FUNCTION=relay, ready.
 type process struct {
 	*dev.Child
 	url     string

@@ -60,7 +60,7 @@ func main() {
 	only := flag.String("only", "", "which of "+strings.Join(names, ", ")+", separated by commas; all when empty")
 	quick := flag.Bool("quick", false, "small counts: shows that it works, not how fast")
 	out := flag.String("out", filepath.Join(".local", "bench", "result.md"), "where the table is written to")
-	serve := flag.String("serve", "", "a build of infra/serve to measure, instead of building it")
+	serve := flag.String("serve", "", "a build of infra/miniserver to measure, instead of building it")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

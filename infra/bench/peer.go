@@ -56,7 +56,7 @@ func (b *bench) peer(ctx context.Context, s *system, issuer *tokenIssuer) (*peer
 
 // servePeer is the peer's process. Its pools are those that a function gets.
 func servePeer() error {
-	debug.SetGCPercent(200) // as infra/serve
+	debug.SetGCPercent(200) // as infra/miniserver
 	s, err := settings.Load()
 	if err != nil {
 		return err

@@ -65,8 +65,8 @@ func (b *bench) start(ctx context.Context) (err error) {
 		return err
 	}
 	if b.serve == "" {
-		b.serve = filepath.Join(b.dir, "serve")
-		err = build(ctx, b.serve, "./infra/serve")
+		b.serve = filepath.Join(b.dir, "miniserver")
+		err = build(ctx, b.serve, "./infra/miniserver")
 	}
 	return err
 }

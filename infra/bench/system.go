@@ -15,7 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// system is everything in one process of its own, as infra/serve runs it, on a
+// system is everything in one process of its own, as infra/miniserver runs it, on a
 // database, a Redis and a NATS of its own: two systems can be measured by turns.
 type system struct {
 	address  string // of the gateway

@@ -65,7 +65,7 @@ spec:
       timeoutSeconds: {{printf "%.0f" .Timeout.Seconds}}
       containers:
         - name: function
-          image: ko://github.com/miniserversystem/miniserver/infra/serve
+          image: ko://github.com/miniserversystem/miniserver/infra/miniserver
           ports:
             - containerPort: 8080
           envFrom:

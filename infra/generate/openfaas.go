@@ -81,7 +81,7 @@ functions:
 {{- range .All}}
   # {{.Summary}}
   {{.Name}}:
-    image: ${MINISERVER_IMAGE:-registry.example.com/miniserver/serve:1.0.0}
+    image: ${MINISERVER_IMAGE:-registry.example.com/miniserver:1.0.0}
     skip_build: true
     readonly_root_filesystem: true
     labels:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,12 +18,14 @@ import (
 // hosts is what a container reads as /etc/hosts.
 const hosts = "127.0.0.1 localhost keycloak.localhost\n"
 
-// bundle unpacks an image into a new directory as an engine does, with the
-// configuration that compose.yaml asks for: the image's user and entrypoint, a root
-// that is read only, no capabilities, no new privileges, namespaces of its own but for
+// bundle unpacks the image into a new directory as an engine does, for a service of
+// compose.yaml: the image's user and entrypoint, the service's arguments, and its
+// environment with the servers of the test instead, a root that is read only, no capabilities, no new privileges, namespaces of its own but for
 // the network, in which the servers of the tests are.
-func bundle(t testing.TB, img v1.Image, environment map[string]string) string {
+func bundle(t testing.TB, service string, instead map[string]string) string {
 	t.Helper()
+	img := image(t)
+	arguments, environment := composed(t, service, instead)
 	dir := t.TempDir()
 	root := filepath.Join(dir, "rootfs")
 	must(t, os.Mkdir(root, 0o755))
@@ -42,13 +45,13 @@ func bundle(t testing.TB, img v1.Image, environment map[string]string) string {
 	must(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte(hosts), 0o644))
 	config, err := img.ConfigFile()
 	must(t, err)
-	content, err := json.Marshal(spec(t, config, environment))
+	content, err := json.Marshal(spec(t, config, arguments, environment))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "config.json"), content, 0o644))
 	return dir
 }
 
-func spec(t testing.TB, config *v1.ConfigFile, environment map[string]string) specs.Spec {
+func spec(t testing.TB, config *v1.ConfigFile, arguments []string, environment map[string]string) specs.Spec {
 	t.Helper()
 	user, group, _ := strings.Cut(config.Config.User, ":")
 	uid, err := strconv.ParseUint(user, 10, 32)
@@ -57,7 +60,7 @@ func spec(t testing.TB, config *v1.ConfigFile, environment map[string]string) sp
 	must(t, err)
 	process := &specs.Process{
 		User: specs.User{UID: uint32(uid), GID: uint32(gid)},
-		Args: config.Config.Entrypoint, Env: config.Config.Env, Cwd: "/",
+		Args: append(slices.Clone(config.Config.Entrypoint), arguments...), Env: config.Config.Env, Cwd: "/",
 		Capabilities: &specs.LinuxCapabilities{}, NoNewPrivileges: true,
 	}
 	for name, value := range environment {

@@ -1,5 +1,5 @@
-// Package image_test builds the images as make images does, pushes them to a registry
-// in this process, and runs what it pulls.
+// Package image_test builds the image as make images does, pushes it to a registry in
+// this process, and runs what it pulls.
 package image_test
 
 import (
@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +24,12 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// version is what the tests call the version that they push.
-const version = "9.8.7"
+const (
+	// version is what the tests call the version that they push.
+	version = "9.8.7"
+	// program is the one in the image.
+	program = "/ko-app/miniserver"
+)
 
 func TestMain(m *testing.M) {
 	// The repository's root: ko builds there, and testkit finds its servers by it.
@@ -40,42 +43,35 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// pushed is the registry with the images in it, made once for all tests.
+// pushed is the registry with the image in it, made once for all tests.
 var pushed struct {
 	once   sync.Once
 	server *httptest.Server
-	refs   map[string]string // name of a command → reference with digest
+	ref    name.Digest
 	err    error
 }
 
-// image pulls the image of infra/<command>.
-func image(t testing.TB, command string) v1.Image {
+// image pulls the image.
+func image(t testing.TB) v1.Image {
 	t.Helper()
 	pushed.once.Do(func() {
 		if pushed.server, pushed.err = startRegistry(); pushed.err == nil {
-			pushed.refs, pushed.err = push(pushed.server)
+			pushed.ref, pushed.err = push(pushed.server)
 		}
 	})
 	must(t, pushed.err)
-	img, err := remote.Image(digest(t, command))
+	img, err := remote.Image(pushed.ref)
 	must(t, err)
 	return img
 }
 
-// digest is the pushed image's name, with its digest.
-func digest(t testing.TB, command string) name.Digest {
-	t.Helper()
-	ref, err := name.NewDigest(pushed.refs[command])
-	must(t, err)
-	return ref
-}
-
-// push runs push.sh for this machine's kind of processor, on a base of ours.
-func push(to *httptest.Server) (map[string]string, error) {
+// push runs push.sh for this machine's kind of processor, on a base of ours, and
+// returns the name that it prints.
+func push(to *httptest.Server) (name.Digest, error) {
 	repository := strings.TrimPrefix(to.URL, "http://")
 	base, err := pushBase(repository)
 	if err != nil {
-		return nil, err
+		return name.Digest{}, err
 	}
 	command := exec.Command("infra/image/push.sh")
 	command.Env = append(os.Environ(),
@@ -85,22 +81,13 @@ func push(to *httptest.Server) (map[string]string, error) {
 	command.Stderr = &said
 	out, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("push.sh: %w\n%s", err, &said)
+		return name.Digest{}, fmt.Errorf("push.sh: %w\n%s", err, &said)
 	}
-	refs := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		ref := strings.TrimSpace(line)
-		tagged, _, _ := strings.Cut(ref, "@")
-		tag, err := name.NewTag(tagged)
-		if err != nil || tag.TagStr() != version {
-			return nil, fmt.Errorf("push.sh printed %q: %w", ref, err)
-		}
-		refs[path.Base(tag.RepositoryStr())] = ref
+	ref := strings.TrimSpace(string(out))
+	if tagged, _, _ := strings.Cut(ref, "@"); tagged != repository+"/miniserver:"+version {
+		return name.Digest{}, fmt.Errorf("push.sh printed %q", out)
 	}
-	if len(refs) != 2 {
-		return nil, fmt.Errorf("push.sh printed %q", out)
-	}
-	return refs, nil
+	return name.NewDigest(ref)
 }
 
 func startRegistry() (*httptest.Server, error) {

@@ -21,9 +21,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// composed is the environment that compose.yaml gives a service, with the servers of
-// the test in place of those of compose.
-func composed(t testing.TB, service string, instead map[string]string) map[string]string {
+// composed are the arguments and the environment that compose.yaml gives a service,
+// with the servers of the test in place of those of compose.
+func composed(t testing.TB, service string, instead map[string]string) ([]string, map[string]string) {
 	t.Helper()
 	content, err := os.ReadFile("compose.yaml")
 	must(t, err)
@@ -39,7 +39,7 @@ func composed(t testing.TB, service string, instead map[string]string) map[strin
 		}
 	}
 	maps.Copy(environment, instead)
-	return environment
+	return project.Services[service].Command, environment
 }
 
 // servers are those of one test.
@@ -121,12 +121,12 @@ func TestComposedUnderRunc(t *testing.T) {
 
 	owner := map[string]string{"MIGRATION_DATABASE_URL": s.database}
 	maps.Copy(owner, logins(s.database))
-	migrate := r.run(t, bundle(t, image(t, "migrate"), composed(t, "migrate", owner)))
+	migrate := r.run(t, bundle(t, "migrate", owner))
 	if err := <-migrate.ended; err != nil {
 		t.Fatalf("migrate: %v", err)
 	}
 
-	unpacked := bundle(t, image(t, "serve"), composed(t, "miniserver", s.environment))
+	unpacked := bundle(t, "miniserver", s.environment)
 	began := time.Now()
 	serve := r.run(t, unpacked)
 	eventually(t, "liveness", func() bool { return get(t, s.address+"/health/liveness") == http.StatusOK })
@@ -134,7 +134,7 @@ func TestComposedUnderRunc(t *testing.T) {
 	eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
 	t.Logf("runc run to the first 200 of liveness: %d ms, of readiness: %d ms", live.Milliseconds(), time.Since(began).Milliseconds())
 
-	if out, err := serve.exec("/ko-app/serve", "ready"); err != nil || out != "" {
+	if out, err := serve.exec(program, "ready"); err != nil || out != "" {
 		t.Errorf("the health check: %v %s", err, out)
 	}
 	serve.wantNobody()
@@ -165,7 +165,7 @@ func TestCertificatesOfTheBase(t *testing.T) {
 	r, s := theRunc(t), startServers(t, "https://127.0.0.1:%d")
 	s.database = kit.Database(t)
 	maps.Copy(s.environment, logins(s.database))
-	r.run(t, bundle(t, image(t, "serve"), composed(t, "miniserver", s.environment)))
+	r.run(t, bundle(t, "miniserver", s.environment))
 	eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
 	if answer, status := s.grant(t); status != http.StatusOK {
 		t.Errorf("a grant: %d %s", status, answer)

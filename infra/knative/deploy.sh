@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images with ko, puts them into the kind cluster, migrates, and deploys
+# Builds the image with ko, puts it into the kind cluster, migrates, and deploys
 # everything. Can be run again after a change.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

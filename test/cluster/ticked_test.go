@@ -35,7 +35,7 @@ func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 		"NOTIFICATION_DATABASE_URL": database, "TRANSFER_DATABASE_URL": database,
 	}}
 	k.serve = filepath.Join(k.dir, "serve")
-	build := exec.Command("nice", "-n", "10", "go", "build", "-o", k.serve, "./infra/serve")
+	build := exec.Command("nice", "-n", "10", "go", "build", "-o", k.serve, "./infra/miniserver")
 	if printed, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, printed)
 	}

@@ -28,7 +28,7 @@ func TestLocal(t *testing.T) {
 // The program of a container, with all functions in one process.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	conformance.Run(t, conformance.OneProcess("serve", conformance.Build(t, root(t), "./infra/serve")))
+	conformance.Run(t, conformance.OneProcess("serve", conformance.Build(t, root(t), "./infra/miniserver")))
 }
 
 func root(t testing.TB) string {

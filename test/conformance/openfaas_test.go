@@ -22,7 +22,7 @@ func TestOpenFaaS(t *testing.T) {
 	t.Parallel()
 	stack := readStack(t)
 	paths := conformance.Paths{Liveness: fn.OpenFaaSLivenessPath, Readiness: fn.OpenFaaSReadinessPath, Tick: "/"}
-	a := conformance.Processes("OpenFaaS", conformance.Build(t, root(t), "./infra/serve"), paths, stack.environment)
+	a := conformance.Processes("OpenFaaS", conformance.Build(t, root(t), "./infra/miniserver"), paths, stack.environment)
 	conformance.Run(t, a)
 }
 

@@ -11,5 +11,5 @@ import (
 // The program of a container, as one function in each process.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
-	conformance.Run(t, conformance.Processes("processes", conformance.Build(t, root(t), "./infra/serve"), conformance.OwnPaths, nil))
+	conformance.Run(t, conformance.Processes("processes", conformance.Build(t, root(t), "./infra/miniserver"), conformance.OwnPaths, nil))
 }

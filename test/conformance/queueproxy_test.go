@@ -49,7 +49,7 @@ func startPod(t testing.TB, n *namespace, environment map[string]string, s podSe
 	t.Helper()
 	root, err := kit.Root()
 	must(t, err)
-	serve := Build(t, root, "./infra/serve")
+	serve := Build(t, root, "./infra/miniserver")
 	proxy := Build(t, filepath.Join(root, "test/conformance/queueproxy"), "knative.dev/serving/cmd/queue")
 	for _, name := range []string{"DATABASE_URL", "NATS_URL", "REDIS_URL", "OIDC_ISSUER"} {
 		u, err := url.Parse(environment[name])

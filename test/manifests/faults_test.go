@@ -166,6 +166,8 @@ var faults = []fault{
 		}},
 	{name: "a broken key", kind: "Secret", in: "identity-verify", message: "Service grant",
 		make: func(n node) { n.at("data")["keys"] = "bm9uZQ==" }},
+	{name: "a Job that serves", kind: "Job", in: "migrate", message: "not migrate",
+		make: func(n node) { delete(n.container(), "args") }},
 	{name: "the Job without its database", kind: "Job", in: "migrate", message: "MIGRATION_DATABASE_URL",
 		make: func(n node) { n.env("MIGRATION_DATABASE_URL")["name"] = "MIGRATE_DATABASE_URL" }},
 	{name: "missing config", kind: "ConfigMap", in: "pgbouncer", message: "Deployment pgbouncer: there is no ConfigMap"},

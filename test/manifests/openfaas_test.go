@@ -43,7 +43,7 @@ func TestOpenFaaSFaultsAreFound(t *testing.T) {
 		{"scale from zero", `scale.zero: "false"`, `scale.zero: "true"`, "zero true"},
 		{"scale upside down", `scale.min: "1"`, `scale.min: "50"`, "it scales from 50 to 10"},
 		{"another probe", "/_/health", "/healthz", "its probes ask other paths"},
-		{"latest", "serve:1.0.0", "serve:latest", "not those of a finished image"},
+		{"latest", "miniserver:1.0.0", "miniserver:latest", "not those of a finished image"},
 		{"no issuer", "OIDC_ISSUER: ", "OIDC_AUDIENCE: ", "gateway needs OIDC_ISSUER"},
 		{"a quantity", "memory: 64Mi", "memory: 64MiB", `the quantity "64MiB"`},
 	} {

@@ -20,7 +20,7 @@ import (
 // Variables that are not ours but the Go runtime's.
 var goVariables = map[string]bool{"GOMEMLIMIT": true}
 
-// start starts each function, as infra/serve does, with the environment that its
+// start starts each function, as infra/miniserver does, with the environment that its
 // container gets; Secrets that only a cluster has are made up. Functions connect to
 // nothing before their first request.
 func start(b *Build, pods []pod, p *problems) {
@@ -44,6 +44,9 @@ func start(b *Build, pods []pod, p *problems) {
 				continue
 			}
 			if pod.function == "" {
+				if len(c.Command) > 0 || !slices.Equal(c.Args, []string{"migrate"}) {
+					p.add("%s: it runs %q %q, not migrate", pod.document, c.Command, c.Args)
+				}
 				if s.MigrationDatabaseURL == "" {
 					p.add("%s: MIGRATION_DATABASE_URL is not set", pod.document)
 				}
@@ -53,6 +56,9 @@ func start(b *Build, pods []pod, p *problems) {
 					}
 				}
 				continue
+			}
+			if len(c.Command)+len(c.Args) > 0 {
+				p.add("%s: it runs %q %q, and functions are served", pod.document, c.Command, c.Args)
 			}
 			if s.Function != pod.function {
 				p.add("%s: FUNCTION is %s", pod.document, s.Function)

@@ -77,11 +77,6 @@ func (c *checker) image(s types.ServiceConfig) {
 	if _, err := os.Stat(s.Build.Context + "/" + s.Build.Dockerfile); err != nil {
 		c.add("%s: its Dockerfile: %v", s.Name, err)
 	}
-	if command := s.Build.Args["COMMAND"]; command == nil {
-		c.add("%s: it says not which COMMAND to build", s.Name)
-	} else if _, err := os.Stat(s.Build.Context + "/infra/" + *command + "/main.go"); err != nil {
-		c.add("%s: its COMMAND: %v", s.Name, err)
-	}
 }
 
 // health: everything that goes on running says whether it is healthy.
@@ -162,8 +157,15 @@ func (c *checker) order(s types.ServiceConfig) {
 	}
 }
 
-// ours run with nothing that they do not need.
+// ours run with nothing that they do not need; what ends migrates, the others serve.
 func (c *checker) ours(s types.ServiceConfig) {
+	var want []string
+	if c.ends(s.Name) {
+		want = []string{"migrate"}
+	}
+	if len(s.Entrypoint) > 0 || !slices.Equal(s.Command, want) {
+		c.add("%s runs %v %v, want %v", s.Name, s.Entrypoint, s.Command, want)
+	}
 	if !s.ReadOnly || !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") || len(s.CapAdd) > 0 {
 		c.add("%s: it is not read_only, without capabilities and new privileges", s.Name)
 	}

@@ -1,8 +1,3 @@
-// Command migrate brings the databases up to date. Run it before new functions
-// start, with a direct connection: MIGRATION_DATABASE_URL, or else each domain's
-// own URL. With MIGRATION_DATABASE_URL it then gives the roles of the domains' URLs
-// their rights. Arguments are the domains to migrate, where they are in several
-// databases; none is all.
 package main
 
 import (
@@ -10,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
+	"io"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,37 +15,32 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "migrate:", err)
-		os.Exit(1)
-	}
-}
-
-func run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+// migrate brings the databases up to date. Run it before new functions start, with a
+// direct connection: MIGRATION_DATABASE_URL, or else each domain's own URL. With
+// MIGRATION_DATABASE_URL it then gives the roles of the domains' URLs their rights.
+// Arguments are the domains to migrate, where they are in several databases; none is
+// all.
+func migrate(ctx context.Context, domains []string, out io.Writer) error {
 	s, err := settings.Load()
 	if err != nil {
 		return err
 	}
-	domains := migrations.Domains
-	if len(os.Args) > 1 {
-		domains = os.Args[1:]
+	if len(domains) == 0 {
+		domains = migrations.Domains
 	}
 	for _, domain := range domains {
 		if !slices.Contains(migrations.Domains, domain) {
 			return fmt.Errorf("there is no domain %q; they are %s", domain, strings.Join(migrations.Domains, ", "))
 		}
-		if err := migrate(ctx, s, domain); err != nil {
+		if err := migrateOne(ctx, s, domain); err != nil {
 			return err
 		}
-		fmt.Println("up to date:", domain)
+		fmt.Fprintln(out, "up to date:", domain)
 	}
 	return nil
 }
 
-func migrate(ctx context.Context, s settings.Settings, domain string) error {
+func migrateOne(ctx context.Context, s settings.Settings, domain string) error {
 	url := cmp.Or(s.MigrationDatabaseURL, s.Database(domain))
 	if url == "" {
 		return fmt.Errorf("set DATABASE_URL to the database of %s", domain)

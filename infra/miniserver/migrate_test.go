@@ -1,15 +1,12 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
-
-func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // One login cannot be that of the functions and of cleanup: the rights of the one would
 // replace those of the other, and no grant could be written.
@@ -18,7 +15,7 @@ func TestCleanupNeedsALoginOfItsOwn(t *testing.T) {
 	database := kit.Database(t)
 	at := strings.Index(database, "@")
 	s := settings.Settings{MigrationDatabaseURL: database, DatabaseURL: "postgres://functions:secret" + database[at:]}
-	err := migrate(t.Context(), s, "entitlement")
+	err := migrateOne(t.Context(), s, "entitlement")
 	if err == nil || !strings.Contains(err.Error(), "ENTITLEMENT_CLEANUP_DATABASE_URL") {
 		t.Errorf("%v, want an error that names the setting", err)
 	}

@@ -24,7 +24,7 @@ const (
 // ready asks the server on PORT of this machine whether its stores have answered. It
 // is for engines that check health by a program in the container: the image has no
 // other, no shell and no curl. The error quotes the answer.
-func ready(ctx context.Context) error {
+func ready(ctx context.Context, _ []string, _ io.Writer) error {
 	s, err := settings.Load()
 	if err != nil {
 		return err
