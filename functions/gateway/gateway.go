@@ -14,10 +14,10 @@ import (
 	"slices"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/cache"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/limit"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/memory"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/session"
 )
@@ -33,8 +33,8 @@ type gateway struct {
 	limiter  *limit.Limiter
 	trusted  []netip.Prefix
 	signer   *auth.Signer
-	users    *memory.Memory[string] // user ids by identity
-	streams  chan struct{}          // as many as there are open streams
+	users    *cache.Cache[string] // user ids by identity
+	streams  chan struct{}        // as many as there are open streams
 	proxy    *httputil.ReverseProxy
 }
 
@@ -62,7 +62,7 @@ func New(e *fn.Env) error {
 
 func build(e *fn.Env) (*gateway, error) {
 	s := e.Settings
-	g := &gateway{env: e, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: memory.New[string](maxUsers)}
+	g := &gateway{env: e, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string](maxUsers)}
 	if err := g.origin.AddTrustedOrigin(s.PublicURL); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
-// Package account says which user an identity is. An identity is what an OpenID
-// Connect issuer calls a person (issuer and subject); the user id is ours, and
-// everything else in the system names people by it. An identity belongs to one
-// user for good. Accounts are never merged, least of all by e-mail address: no
-// address is stored, because one can change hands and is not always verified.
+// Package account maps identities to users. An identity is a person's name at an OpenID
+// Connect issuer (issuer and subject); the user id is ours, and names the person in the
+// rest of the system. An identity belongs to one user for good. Accounts are never
+// merged, and no e-mail address is stored, because addresses can change hands and are not
+// always verified.
 package account
 
 import (
@@ -19,15 +19,15 @@ import (
 type Account struct {
 	UserID     string     `json:"user_id" doc:"Names the user everywhere in this system." example:"u_01h455vb4pex5vsknk084sn02q"`
 	Roles      []string   `json:"roles" nullable:"false" doc:"The roles at the last sign-in, sorted." example:"[\"player\"]"`
-	Identities []Identity `json:"identities" nullable:"false" doc:"Whom the issuers know the user as, in the order of linking."`
-	CreatedAt  time.Time  `json:"created_at" doc:"When the user was first met." example:"2026-01-08T07:10:00.000000Z"`
+	Identities []Identity `json:"identities" nullable:"false" doc:"The user's identities at issuers, in the order of linking."`
+	CreatedAt  time.Time  `json:"created_at" doc:"When the user was created." example:"2026-01-08T07:10:00.000000Z"`
 }
 
-// Identity is a user as an issuer knows them.
+// Identity is a user's name at an issuer.
 type Identity struct {
-	Issuer   string    `json:"issuer" doc:"Who signed the user in." example:"https://login.example.com"`
-	Subject  string    `json:"subject" doc:"Who the user is there." example:"248289761001"`
-	LinkedAt time.Time `json:"linked_at" doc:"When it became this user's." example:"2026-01-08T07:10:00.000000Z"`
+	Issuer   string    `json:"issuer" doc:"The issuer's URL." example:"https://login.example.com"`
+	Subject  string    `json:"subject" doc:"The user's name at the issuer." example:"248289761001"`
+	LinkedAt time.Time `json:"linked_at" doc:"When it was linked to this user." example:"2026-01-08T07:10:00.000000Z"`
 }
 
 // Limits of an account. Lengths are in characters.
@@ -43,11 +43,11 @@ const (
 // Errors of this domain.
 var (
 	ErrNotFound = fault.New(fault.NotFound, "account_not_found",
-		"You have no player's account yet; send POST /v1/me first, which makes it.")
+		"You have no player's account yet; send POST /v1/me first, which creates it.")
 	ErrIdentityTaken = fault.New(fault.Conflict, "identity_taken",
 		"The identity belongs to another account, and accounts are never merged; sign in with it to use that account.")
 	ErrTooManyIdentities = fault.New(fault.Conflict, "too_many_identities",
-		"The account has %d identities, which is the most; sign in with one of them.", MaxIdentities)
+		"The account already has %d identities, the maximum; sign in with one of them.", MaxIdentities)
 	ErrIdentityInvalid = fault.New(fault.Invalid, "identity_invalid",
 		"An issuer has 1 to %d and a subject 1 to %d characters of valid UTF-8 without NUL; use an issuer whose identities fit.", maxIssuer, maxSubject)
 )
@@ -60,8 +60,8 @@ type Store struct {
 // NewStore returns a store on pool.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// validate returns ErrIdentityInvalid for what the schema refuses. Asking Postgres
-// is not enough: a read refuses no length, and a NUL breaks the simple protocol.
+// validate returns ErrIdentityInvalid for identities that the schema refuses. Postgres
+// alone is not enough: a read refuses no length, and a NUL breaks the simple protocol.
 func validate(issuer, subject string) error {
 	if !fits(issuer, maxIssuer) || !fits(subject, maxSubject) {
 		return ErrIdentityInvalid
@@ -69,14 +69,15 @@ func validate(issuer, subject string) error {
 	return nil
 }
 
-// fits reports whether text can be stored as it is and has 1 to limit characters.
+// fits reports whether text can be stored unchanged and has 1 to limit characters.
 func fits(text string, limit int) bool {
 	n := utf8.RuneCountInString(text)
 	return n >= 1 && n <= limit && postgres.Storable(text, len(text)) == text
 }
 
-// wrap is postgres.Wrap for statements that store an identity. Bad data is then
-// one that fits the columns and not the index: 4-byte characters nearly to the limits.
+// wrap is postgres.Wrap for statements that store an identity. Bad data is then an
+// identity that fits the columns but not the index: 4-byte characters almost to the
+// limits.
 func wrap(operation string, err error) error {
 	if postgres.BadData(err) {
 		return ErrIdentityInvalid

@@ -14,10 +14,10 @@ import (
 // could leave some of each, and two that count the identities one too many.
 const lockSQL = `SELECT FROM account.users WHERE user_id = $1 FOR NO KEY UPDATE`
 
-// change runs sql, whose $1 is the user and whose others are args, while nobody
-// else changes that user. known is false, and sql must then do nothing, when there
-// is no such user. A batch is one transaction in one round trip, and its second
-// statement sees what was committed while the first waited.
+// change runs sql with the user as $1 and args as the others, while no other call changes
+// that user. known is false, and sql must then change nothing, if there is no such user.
+// A batch is one transaction in one round trip, and its second statement sees everything
+// that was committed while the first waited.
 func (s *Store) change(ctx context.Context, user uuid.UUID, sql string, args ...any) (known bool, err error) {
 	err = postgres.Retry(ctx, func(ctx context.Context) error {
 		batch := &pgx.Batch{}

@@ -14,15 +14,14 @@ SELECT $2, $3, user_id, clock_timestamp() FROM account.users
 WHERE user_id = $1 AND (SELECT count(*) FROM account.identities WHERE user_id = $1) < $4
 ON CONFLICT (issuer, subject) DO NOTHING`
 
-// Link ties a further identity to a user and returns the account. Linking what
-// is this user's already changes nothing. It fails with ErrNotFound when there
-// is no such user, with ErrIdentityTaken when the identity is another user's,
-// with ErrTooManyIdentities when the user has MaxIdentities, and with
-// ErrIdentityInvalid. Of many that link one identity to different users at once,
-// one succeeds.
+// Link links a further identity to a user and returns the account. Linking the user's own
+// identity changes nothing. It fails with ErrNotFound if there is no such user, with
+// ErrIdentityTaken if the identity is another user's, with ErrTooManyIdentities if the
+// user has MaxIdentities, and with ErrIdentityInvalid. Of concurrent calls that link one
+// identity to different users, one succeeds.
 //
-// The caller must have seen proof of both: that who asks is the user, and that
-// they can sign in with the identity.
+// The caller must have verified both: that the request is the user's, and that the user
+// can sign in with the identity.
 func (s *Store) Link(ctx context.Context, userID, issuer, subject string) (Account, error) {
 	user, err := id.Parse(id.User, userID)
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *Store) Link(ctx context.Context, userID, issuer, subject string) (Accou
 	case !known:
 		return Account{}, ErrNotFound
 	}
-	// Whose it is now says how it went, whoever was faster.
+	// The identity's owner is the result, whichever call was faster.
 	a, err = s.Get(ctx, issuer, subject)
 	switch {
 	case errors.Is(err, ErrNotFound):

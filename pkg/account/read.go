@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// One row an identity, in one snapshot. COLLATE "C" is the order of Go's strings,
-// whatever the database's locale.
+// One row for each identity, in one snapshot. COLLATE "C" is the order of Go's strings in
+// every locale.
 const getSQL = `
 SELECT u.user_id, u.created_at, i.issuer, i.subject, i.linked_at,
        ARRAY(SELECT role FROM account.user_roles r WHERE r.user_id = u.user_id ORDER BY role COLLATE "C")
@@ -19,9 +19,8 @@ FROM account.users u JOIN account.identities i USING (user_id)
 WHERE u.user_id = (SELECT user_id FROM account.identities WHERE issuer = $1 AND subject = $2)
 ORDER BY i.linked_at, i.issuer COLLATE "C", i.subject COLLATE "C"`
 
-// Get returns the account of an identity, with the roles as they were stored
-// last. It fails with ErrNotFound when the identity was never met and with
-// ErrIdentityInvalid when it cannot be one.
+// Get returns the account of an identity, with the stored roles. It fails with
+// ErrNotFound for an unknown identity and with ErrIdentityInvalid for an invalid one.
 func (s *Store) Get(ctx context.Context, issuer, subject string) (Account, error) {
 	if err := validate(issuer, subject); err != nil {
 		return Account{}, err

@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Only who inserted the identity makes its user, so that a lost race leaves no
+// Only the call that inserted the identity creates its user, so a lost race leaves no
 // user behind.
 const createSQL = `
 WITH met AS (
@@ -30,12 +30,11 @@ INSERT INTO account.user_roles (user_id, role)
 SELECT $1, role FROM unnest($2::text[]) AS role
 ON CONFLICT (user_id, role) DO NOTHING`
 
-// Register returns the account of an identity, and makes it when the identity is
-// met for the first time. roles replace the stored ones. They are kept sorted,
-// each once, and the first MaxRoles of them; what cannot be a role here (empty,
-// longer than 64 characters, with a NUL) is left out, so that an odd role at
-// the issuer locks nobody out. It may be repeated and run at once: there is one
-// user, and who comes again with the same roles writes nothing. It fails with
+// Register returns the account of an identity, and creates it for an unknown one. roles
+// replace the stored ones: sorted, each once, and the first MaxRoles of them. Invalid
+// roles (empty, longer than 64 characters, with a NUL) are omitted, so that an odd role
+// at the issuer locks nobody out. Calls may be repeated and concurrent: there is one
+// user, and a repeated call with the same roles writes nothing. It fails with
 // ErrIdentityInvalid.
 func (s *Store) Register(ctx context.Context, issuer, subject string, roles []string) (Account, error) {
 	roles = tidy(roles)
@@ -44,7 +43,7 @@ func (s *Store) Register(ctx context.Context, issuer, subject string, roles []st
 		if err := s.create(ctx, issuer, subject, roles); err != nil {
 			return Account{}, err
 		}
-		// Ours, or that of whoever was faster.
+		// Ours, or that of a faster call.
 		a, err = s.Get(ctx, issuer, subject)
 	}
 	if err != nil || slices.Equal(a.Roles, roles) {
@@ -69,7 +68,7 @@ func (s *Store) create(ctx context.Context, issuer, subject string, roles []stri
 	}))
 }
 
-// tidy returns the roles that are kept. None is cut or mended to fit: that could
+// tidy returns the roles to store. None is shortened or repaired, because that could
 // make it another role.
 func tidy(roles []string) []string {
 	kept := make([]string, 0, len(roles))

@@ -1,31 +1,30 @@
-// Package agones finds the game servers of matches in an Agones cluster
-// (agones.dev). It speaks the REST face of the allocator service: one POST to
+// Package agones allocates game servers for matches in an Agones cluster (agones.dev).
+// It uses the REST interface of the allocator service: one POST to
 // /gameserverallocation with JSON, over mutual TLS.
 //
-// To point it at a cluster: the service is agones-allocator in the namespace
+// To configure it: the service is agones-allocator in the namespace
 // agones-system, on port 443, so AGONES_URL is https://agones-allocator.agones-system
 // from inside the cluster, and the load balancer's address from outside. Its
 // certificate, the secret allocator-tls, must name that host: the one that Helm makes
-// names loadBalancerIP, or nothing without one, and has to be replaced then (Agones'
-// guide to the allocator service says how, with cert-manager). AGONES_CERT_FILE and
+// names loadBalancerIP, or nothing without one, and must be replaced then (see Agones'
+// guide to the allocator service, with cert-manager). AGONES_CERT_FILE and
 // AGONES_KEY_FILE are tls.crt and tls.key of the secret allocator-client.default in
 // the game servers' namespace; AGONES_CA_FILE is tls-ca.crt of allocator-tls-ca in
 // agones-system. All can be mounted from the secrets.
 //
-// A match gets one server however often it is asked for: the request looks first
-// for an allocated server with the match's label, and then for a ready one, which
-// gets the label in the same write (find.go and allocator.go in Agones'
+// A match gets one server, however often the call is repeated: the request selects first
+// an allocated server with the match's label, and then a ready one, which gets the label
+// in the same write (find.go and allocator.go in Agones'
 // pkg/gameserverallocations). The allocator service selects by state since Agones
 // 1.17, behind the feature gate StateAllocationFilter, which is open by default since
 // 1.26 and always since 1.34 (Agones' issues 1239, 2688, 3096). With the gate closed
-// the state is ignored, and a match that is asked for again gets a second server.
+// the state is ignored, and a repeated call gets a second server.
 //
-// Agones promises this only for calls one after the other. Each replica of the
-// allocator searches a cache of its own that follows the cluster by some
-// milliseconds, and a call that we have given up may still be carried out. A call
-// that overlaps another one for its match may use up a server to which nobody comes;
-// game servers should shut down by themselves then. matchmaking.Announcer waits 2 s
-// before it asks again, and tells the players the first answer only.
+// Agones promises this only for sequential calls. Each replica of the allocator searches
+// its own cache, which lags the cluster by some milliseconds, and an abandoned call may
+// still be executed. A call that overlaps another one for its match may allocate a server
+// that no player joins; game servers should then shut down by themselves.
+// matchmaking.Announcer waits 2 s before a retry, and announces the first answer only.
 package agones
 
 import (
@@ -41,17 +40,17 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-// Options of an allocator. In errors, they are called by their settings.
+// Options of an allocator. Errors name them by their settings.
 type Options struct {
 	URL       string // AGONES_URL: https; plain http only to a loopback host, for a stand-in
 	Namespace string // AGONES_NAMESPACE: of the game servers; default when empty
-	Fleet     string // AGONES_FLEET: from which servers are taken
+	Fleet     string // AGONES_FLEET: the fleet to allocate from
 	// CertFile and KeyFile are the client's certificate and private key (PEM). They are
 	// read at the start and at each new connection, so that a rotated pair needs no
-	// restart; while what is there is not a pair, the last one that was is used.
+	// restart; while the files are no valid pair, the last valid one is used.
 	CertFile, KeyFile string
-	// CAFile has the authorities (PEM) that may sign the service's certificate. It is
-	// read once. When empty, those of the operating system may.
+	// CAFile has the authorities (PEM) that may sign the service's certificate, by
+	// default those of the operating system. It is read once.
 	CAFile  string
 	Timeout time.Duration // of one call; 2 s when 0
 }
@@ -72,8 +71,8 @@ type Allocator struct {
 
 var _ matchmaking.Allocator = (*Allocator)(nil)
 
-// New returns an allocator, or an error that says which option is wrong. It does
-// not connect. With plain http it reads no certificates.
+// New returns an allocator, or an error that names the invalid option. It does not
+// connect. With plain http it reads no certificates.
 func New(o Options) (*Allocator, error) {
 	service, err := parse(o.URL)
 	if err != nil {
@@ -95,7 +94,7 @@ func New(o Options) (*Allocator, error) {
 	return a, err
 }
 
-// parse never puts the URL into its errors: somebody may have written a password there.
+// parse never puts the URL into its errors, because it may contain a password.
 func parse(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -112,6 +111,6 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// labelValue is what Kubernetes takes as a label's value, but for the empty one,
-// which would select whatever has no match.
+// labelValue is a valid label's value of Kubernetes, except the empty one, which would
+// select every server without a match.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)

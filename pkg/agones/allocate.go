@@ -18,7 +18,7 @@ const (
 	fleetLabel        = "agones.dev/fleet"
 	matchLabel        = "miniserver.dev/match"
 	modeAnnotation    = "miniserver.dev/mode"
-	playersAnnotation = "miniserver.dev/players" // both user ids, with a comma between
+	playersAnnotation = "miniserver.dev/players" // both user ids, separated by a comma
 )
 
 // Values of the enum GameServerState.
@@ -27,8 +27,8 @@ const (
 	stateAllocated = "ALLOCATED"
 )
 
-// allocationRequest has what we use of AllocationRequest, allocation.proto of Agones
-// 1.17 and later. The gateway skips names that it does not know.
+// allocationRequest has the fields that we use of AllocationRequest, allocation.proto of Agones
+// 1.17 and later. The gateway ignores unknown names.
 type allocationRequest struct {
 	Namespace string     `json:"namespace"`
 	Selectors []selector `json:"gameServerSelectors"` // the first that finds a server decides
@@ -45,15 +45,15 @@ type metadata struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Allocate returns the game server of a match: the one that is allocated for it
-// already, or else a ready one of the fleet, which is the match's from then on. The
+// Allocate returns the game server of a match: the one that is already allocated for it,
+// or a ready one of the fleet, which is then allocated for it. The
 // server finds the match's id in its label miniserver.dev/match, and the queue and
 // the players in the annotations miniserver.dev/mode and miniserver.dev/players.
 //
 // It takes as long as ctx and Options.Timeout allow; Agones collects requests for
-// half a second unless told otherwise (allocationBatchWaitTime). After any error the
-// same call may be made again, but not at once, see the package's comment: when it was
-// carried out all the same, the next call finds its server. The error wraps
+// half a second by default (allocationBatchWaitTime). After any error the same call may
+// be repeated, but not at once, see the package's comment: if it was executed all the
+// same, the next call finds its server. The error wraps
 // matchmaking.ErrNoServer when no server is ready. Error texts are one line and hold
 // no secret.
 func (a *Allocator) Allocate(ctx context.Context, m matchmaking.Match) (matchmaking.Session, error) {
@@ -106,8 +106,8 @@ func (a *Allocator) request(m matchmaking.Match) ([]byte, error) {
 	})
 }
 
-// failure is an error of Allocate. What the other side sent may be in it, so its
-// text is made one line of bounded length.
+// failure is an error of Allocate. It may contain text of the other side, so its own text
+// is one line of bounded length.
 type failure struct{ err error }
 
 const maxErrorBytes = 512
@@ -123,5 +123,5 @@ func (f failure) Error() string {
 	}, text)
 }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (f failure) Unwrap() error { return f.err }

@@ -11,12 +11,12 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-// maxAnswerBytes bounds an answer. Agones' has about 1 KiB, and more when game
-// servers have many annotations, which it returns.
+// maxAnswerBytes bounds an answer. Agones' has about 1 KiB, more if game servers have
+// many annotations.
 const maxAnswerBytes = 64 << 10
 
-// allocationResponse has what we use of AllocationResponse, allocation.proto of
-// Agones. The gateway writes all fields, empty ones too (NewServerMux in
+// allocationResponse has the fields that we use of AllocationResponse, allocation.proto
+// of Agones. The gateway writes all fields, empty ones too (NewServerMux in
 // pkg/util/runtime/runtime.go).
 type allocationResponse struct {
 	GameServerName *string `json:"gameServerName"`
@@ -34,7 +34,7 @@ type status struct {
 	Message string `json:"message"`
 }
 
-// Codes of gRPC that the allocator answers with on purpose (convertStateV1ToError in
+// Codes of gRPC that the allocator returns on purpose (convertStateV1ToError in
 // pkg/allocation/converters/converter.go).
 const (
 	resourceExhausted = 8  // UnAllocated, as 429
@@ -43,7 +43,7 @@ const (
 
 // unallocated is the message of UnAllocated. Since 1.41 the operator of Agones may
 // choose its status, from a list that has 200 and 503 (http-unallocated-status-code in
-// cmd/allocator/main.go), so the code alone does not tell.
+// cmd/allocator/main.go), so the code alone is not enough.
 const unallocated = "there is no available GameServer to allocate"
 
 func judge(response *http.Response) (matchmaking.Session, error) {
@@ -84,7 +84,7 @@ func sessionOf(body []byte) (matchmaking.Session, error) {
 func refusal(code int, body []byte) error {
 	var s status
 	if err := json.Unmarshal(body, &s); err != nil || s.Code == 0 {
-		// Not from Agones: a redirect, or a proxy on the way.
+		// Not from Agones: a redirect, or a proxy's answer.
 		return fmt.Errorf("answered %d", code)
 	}
 	switch {

@@ -15,13 +15,13 @@ import (
 const (
 	maxIdlePerHost = 16
 	idleTimeout    = 90 * time.Second
-	// pingAfter finds out that a replica is gone without a word; without it, calls on
-	// its connection would time out until TCP gives up, which takes a quarter of an hour.
+	// pingAfter detects a replica that vanished; without it, calls on its connection would
+	// time out until TCP gives up, which takes a quarter of an hour.
 	pingAfter = 5 * time.Second
 )
 
-// newTransport prefers HTTP/2, where all calls share one connection. It ends at one
-// replica of the allocator, whose own cache has what it allocated first.
+// newTransport prefers HTTP/2, where all calls share one connection to one replica of the
+// allocator, whose own cache is the first to have its allocations.
 func newTransport(scheme string, o Options, timeout time.Duration) (http.RoundTripper, error) {
 	t := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: timeout}).DialContext,
@@ -47,7 +47,7 @@ func newTransport(scheme string, o Options, timeout time.Duration) (http.RoundTr
 	return t, nil
 }
 
-// keyPair is the client's certificate in files that may be replaced at any time.
+// keyPair is the client's certificate, from files that may be replaced at any time.
 type keyPair struct {
 	certFile, keyFile string
 	last              atomic.Pointer[tls.Certificate]
@@ -55,7 +55,7 @@ type keyPair struct {
 
 func (p *keyPair) read() error {
 	if p.certFile == "" || p.keyFile == "" {
-		return errors.New("AGONES_CERT_FILE and AGONES_KEY_FILE are needed: the allocator service answers only those it knows")
+		return errors.New("AGONES_CERT_FILE and AGONES_KEY_FILE are needed: the allocator service answers known clients only")
 	}
 	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
 	if err != nil {
@@ -65,14 +65,14 @@ func (p *keyPair) read() error {
 	return nil
 }
 
-// get is asked at each handshake. An error is left aside: whoever replaces two
-// files may have replaced one of them only, and the pair of before is still good.
+// get is called at each handshake. It ignores an error, because a rotation may have
+// replaced only one of the two files, and the earlier pair is still valid.
 func (p *keyPair) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	_ = p.read()
 	return p.last.Load(), nil
 }
 
-// readRoots returns nil, which stands for the operating system's, without a file.
+// readRoots returns nil, which means the operating system's, without a file.
 func readRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil

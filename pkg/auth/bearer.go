@@ -13,23 +13,23 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/miniserversystem/miniserver/pkg/cache"
 	"github.com/miniserversystem/miniserver/pkg/fault"
-	"github.com/miniserversystem/miniserver/pkg/memory"
 )
 
 const (
-	// maxTokenBytes bounds what is parsed before anything is known of the caller.
+	// maxTokenBytes bounds the input that is parsed from unknown callers.
 	maxTokenBytes = 8 << 10
-	// tokenRecheck bounds how long a checked token is believed without looking at
-	// the issuer's keys again.
+	// tokenRecheck bounds how long a verified token is trusted before it is verified
+	// again with the issuer's current keys.
 	tokenRecheck = 30 * time.Second
 )
 
-// algorithms that tokens may be signed with; none and the symmetric ones are not
-// among them.
+// algorithms are the accepted signatures of tokens, without none and the symmetric
+// ones.
 var algorithms = []string{oidc.RS256, oidc.ES256, oidc.PS256, oidc.EdDSA}
 
-// joseAlgorithms are the same, as jose names their type.
+// joseAlgorithms are the same, in jose's type.
 var joseAlgorithms = func() (same []jose.SignatureAlgorithm) {
 	for _, algorithm := range algorithms {
 		same = append(same, jose.SignatureAlgorithm(algorithm))
@@ -37,29 +37,28 @@ var joseAlgorithms = func() (same []jose.SignatureAlgorithm) {
 	return same
 }()
 
-// Bearer checks access tokens of one issuer.
+// Bearer verifies access tokens of one issuer.
 type Bearer struct {
 	issuer   *Issuer
 	audience string
 	clients  []string
-	known    *memory.Memory[Access]
+	known    *cache.Cache[Access]
 }
 
-// Access is what a checked access token says.
+// Access holds the claims of a verified access token.
 type Access struct {
 	Identity
 	Expiry time.Time
 }
 
-// NewBearer returns a checker of tokens for audience, issued to one of clients;
-// no clients means any.
+// NewBearer returns a verifier of tokens for audience, issued to one of clients; no
+// clients means any.
 func NewBearer(issuer *Issuer, audience string, clients []string) *Bearer {
-	return &Bearer{issuer: issuer, audience: audience, clients: clients, known: memory.New[Access](maxRemembered)}
+	return &Bearer{issuer: issuer, audience: audience, clients: clients, known: cache.New[Access](maxRemembered)}
 }
 
-// Identify returns who sent the request. Without a token that is ErrNoToken,
-// with one that is not good here ErrBadToken; an issuer that cannot be reached is
-// fault.Unavailable.
+// Identify returns the caller of a request. Its errors are ErrNoToken without a token,
+// ErrBadToken for an invalid one, and fault.Unavailable if the issuer cannot be reached.
 func (b *Bearer) Identify(r *http.Request) (Access, error) {
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
@@ -72,7 +71,7 @@ func (b *Bearer) Identify(r *http.Request) (Access, error) {
 	return b.Check(r.Context(), token)
 }
 
-// Check returns what an access token says, or an error as Identify does.
+// Check returns the claims of an access token, or an error as Identify does.
 func (b *Bearer) Check(ctx context.Context, token string) (Access, error) {
 	if token == "" || len(token) > maxTokenBytes {
 		return Access{}, ErrBadToken
@@ -121,13 +120,13 @@ func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
 	case token.Subject == "":
 		return Access{}, badToken(errors.New("no subject"))
 	case claims.Type != "" && claims.Type != "Bearer":
-		// An ID token tells who signed in, a refresh token is the issuer's own, a logout
-		// token ends sessions: none of them is a permission to call an API. Issuers
-		// other than Keycloak leave typ out.
+		// An ID token describes a sign-in, a refresh token is for the issuer, a logout
+		// token ends sessions: none of them authorizes API calls. Issuers other than
+		// Keycloak omit typ.
 		return Access{}, badToken(errors.New("not an access token, but of type " + claims.Type))
 	case claims.Type == "" && (claims.Nonce != nil || claims.AccessHash != nil):
-		// An ID token of an issuer that leaves typ out. Where typ says Bearer, a nonce is
-		// fine: older Keycloaks put it into access tokens, too.
+		// An ID token of an issuer that omits typ. With the typ Bearer a nonce is fine:
+		// older Keycloaks put it into access tokens, too.
 		return Access{}, badToken(errors.New("not an access token: it has the nonce or at_hash of an ID token"))
 	case len(b.clients) > 0 && !slices.Contains(b.clients, client):
 		return Access{}, badToken(errors.New("issued to a client that is not in OIDC_CLIENTS"))
@@ -139,16 +138,16 @@ func (b *Bearer) verify(ctx context.Context, raw string) (Access, error) {
 	return Access{Identity: identity, Expiry: token.Expiry}, nil
 }
 
-// verify checks the signature, issuer, audience and expiry of a token. Keys that
-// cannot be had are fault.Unavailable.
+// verify checks the signature, issuer, audience and expiry of a token. Its error is
+// fault.Unavailable if the keys cannot be fetched.
 func (d *description) verify(ctx context.Context, issuer, audience, raw string) (*oidc.IDToken, error) {
-	// The verifier hides why its keys could not be had.
+	// The verifier hides why its keys could not be fetched.
 	noted := &notedKeys{KeySet: d.keys}
 	token, err := oidc.NewVerifier(issuer, noted, &oidc.Config{ClientID: audience, SupportedSigningAlgs: algorithms}).Verify(ctx, raw)
 	return token, noted.explain(err)
 }
 
-// notedKeys remembers the error of the one verification that it is made for.
+// notedKeys records the error of a single verification.
 type notedKeys struct {
 	oidc.KeySet
 	err error

@@ -1,5 +1,5 @@
-// Package auth says who calls. The gateway checks bearer tokens (Bearer) or signs
-// people in (SignIn), and passes on a signed statement; functions believe that
+// Package auth authenticates callers. The gateway verifies bearer tokens (Bearer) or
+// signs people in (SignIn), and forwards a signed statement; functions trust that
 // statement and nothing else. A statement names one function as its audience, the
 // method and path of one call to it, and lives for a minute.
 package auth
@@ -12,22 +12,22 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
 
-// Roles that routes ask for.
+// Roles that routes require.
 const (
 	RolePlayer            = "player"
 	RoleEntitlementWriter = "entitlement-writer"
 	RoleOperator          = "operator"
 )
 
-// Identity is who calls.
+// Identity is the caller.
 type Identity struct {
-	Issuer  string   // who vouches for Subject
-	Subject string   // the person or service account, as the issuer calls them
-	UserID  string   // as we call them (u_…); empty for services, and until it is asked for
+	Issuer  string   // the issuer of Subject
+	Subject string   // the person or service account, by the issuer's name
+	UserID  string   // our name (u_…); empty for services, and until it is looked up
 	Client  string   // the client that the token was issued to; may be empty
-	Roles   []string // as in the token, sorted; those who have none of ours are players
-	// AuthTime is when they last proved who they are; zero when the issuer does not
-	// say. Only the gateway knows it: it is not part of a statement.
+	Roles   []string // as in the token, sorted; player if it has none of ours
+	// AuthTime is when they last authenticated; zero if the issuer does not say. Only
+	// the gateway knows it: it is not part of a statement.
 	AuthTime time.Time `json:"-"`
 }
 
@@ -36,11 +36,10 @@ func (i Identity) Has(roles ...string) bool {
 	return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(i.Roles, role) })
 }
 
-// FreshFor is how long ago somebody may have proved who they are, for what needs
-// fresh proof.
+// FreshFor is the age up to which an authentication counts as fresh.
 const FreshFor = 5 * time.Minute
 
-// Fresh returns ErrStale when the proof is older than FreshFor, of unknown age, or
+// Fresh returns ErrStale if the authentication is older than FreshFor, of unknown age, or
 // from the future, where it would stay fresh for longer.
 func (i Identity) Fresh() error {
 	if age := time.Since(i.AuthTime); age > FreshFor || age < -clockSkew {
@@ -49,10 +48,10 @@ func (i Identity) Fresh() error {
 	return nil
 }
 
-// maxRoles bounds what a token can make us carry along.
+// maxRoles bounds the roles that a token adds to each statement.
 const maxRoles = 64
 
-// rolesOf is what a token's roles come to.
+// rolesOf returns the roles that count of a token's.
 func rolesOf(claimed []string) []string {
 	roles := slices.Clone(claimed)
 	if !slices.ContainsFunc(roles, func(role string) bool {
@@ -65,7 +64,7 @@ func rolesOf(claimed []string) []string {
 	return roles[:min(len(roles), maxRoles)]
 }
 
-// Errors about callers.
+// Errors of authentication and authorization.
 var (
 	ErrNoToken = fault.New(fault.Unauthenticated, "token_missing",
 		"Send an access token in the header Authorization: Bearer <token>.")
@@ -81,12 +80,12 @@ var (
 
 type contextKey struct{}
 
-// WithIdentity returns a context that carries who calls.
+// WithIdentity returns a context that carries the caller.
 func WithIdentity(ctx context.Context, i Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, i)
 }
 
-// From returns who calls; the zero Identity when nobody was authenticated.
+// From returns the caller; the zero Identity if none was authenticated.
 func From(ctx context.Context) Identity {
 	i, _ := ctx.Value(contextKey{}).(Identity)
 	return i

@@ -17,13 +17,13 @@ import (
 
 const (
 	issuerTimeout = 5 * time.Second
-	// issuerRetry is how soon an issuer that failed is asked again; callers get a 503
-	// meanwhile, and do not queue for it.
+	// issuerRetry is the time before a failed issuer is asked again; until then callers
+	// get a 503 and do not wait.
 	issuerRetry = time.Second
 )
 
-// Issuer is an OpenID Connect issuer, as it describes itself. It is asked when
-// it is first needed, so it may start later than we do.
+// Issuer is an OpenID Connect issuer and its own description. It is asked on first use,
+// so it may start later than this process.
 type Issuer struct {
 	url    string
 	client *http.Client
@@ -32,20 +32,20 @@ type Issuer struct {
 
 	mutex   sync.Mutex // never held while the issuer is asked
 	known   *description
-	asked   time.Time // when it last failed to answer
-	failure error     // and how
+	asked   time.Time // time of its last failure
+	failure error     // of that time
 }
 
 // NewIssuer returns the issuer at url.
 func NewIssuer(url string) *Issuer {
 	return &Issuer{url: url, client: &http.Client{
 		Timeout: issuerTimeout,
-		// None of what we ask an issuer for is elsewhere.
+		// All of an issuer's endpoints that we use answer without a redirect.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// description is what an issuer says of itself.
+// description is an issuer's metadata.
 type description struct {
 	endpoint oauth2.Endpoint
 	keys     *keySet
@@ -58,9 +58,9 @@ type description struct {
 	NamesItself bool `json:"authorization_response_iss_parameter_supported"`
 }
 
-// describe returns what the issuer says of itself. It asks the issuer until that
-// has answered once: one request for all callers, whose wait ends with their own
-// ctx. Its error is fault.Unavailable.
+// describe returns the issuer's metadata. It asks the issuer until that has answered
+// once: one request for all callers, each of which waits until its own ctx ends. Its
+// error is fault.Unavailable.
 func (i *Issuer) describe(ctx context.Context) (*description, error) {
 	i.mutex.Lock()
 	known, failure, asked := i.known, i.failure, i.asked
@@ -82,8 +82,8 @@ func (i *Issuer) describe(ctx context.Context) (*description, error) {
 	}
 }
 
-// ask asks the issuer for its description, and remembers it, or the failure; the
-// result is a *description.
+// ask fetches the issuer's metadata, and remembers it, or the failure; the result is a
+// *description.
 func (i *Issuer) ask() (any, error) {
 	d, err := i.discover()
 	i.mutex.Lock()
@@ -98,7 +98,7 @@ func (i *Issuer) ask() (any, error) {
 
 func (i *Issuer) discover() (*description, error) {
 	var d description
-	// No caller's patience decides for all that wait; the client has a timeout.
+	// Not a caller's ctx: others wait for the same answer, and the client has a timeout.
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), i.client), i.url)
 	if err == nil {
 		err = provider.Claims(&d)

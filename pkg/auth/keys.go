@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// NewKeyPair makes a key for statements: the private JWK for the gateway
+// NewKeyPair returns a new key pair for statements: the private JWK for the gateway
 // (IDENTITY_SIGNING_KEY), and a JWK Set for the functions (IDENTITY_VERIFY_KEYS).
 func NewKeyPair() (privateJWK, publicJWKS string, err error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)

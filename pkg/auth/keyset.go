@@ -15,29 +15,27 @@ import (
 )
 
 const (
-	// keysRefetch is how often an unknown key id may make us ask the issuer: anybody
-	// can make up key ids.
+	// keysRefetch is how often an unknown key id may cause a request to the issuer:
+	// anybody can invent key ids.
 	keysRefetch = 30 * time.Second
-	// keysMaxAge is how long a key is believed that the issuer may have withdrawn.
+	// keysMaxAge is how long a key is trusted after the issuer may have withdrawn it.
 	keysMaxAge  = 15 * time.Minute
 	maxKeyBytes = 1 << 20
 )
 
-// errKeysAway means that a token cannot be judged now: the issuer's keys cannot be
-// had.
+// errKeysAway means that a token cannot be verified now, for lack of the issuer's keys.
 var errKeysAway = errors.New("the issuer's keys cannot be fetched")
 
-// keySet holds the public keys of an issuer. It is an oidc.KeySet that asks for
-// keys a bounded number of times, and that tells a bad signature from an issuer
-// that is away.
+// keySet holds the public keys of an issuer. It is an oidc.KeySet that bounds its
+// requests to the issuer, and distinguishes a bad signature from an absent issuer.
 type keySet struct {
 	url    string
 	client *http.Client
 
 	mutex   sync.Mutex
 	keys    jose.JSONWebKeySet
-	fetched time.Time // when keys were last had
-	asked   time.Time // when a token last made us ask for them again
+	fetched time.Time // when keys were last fetched
+	asked   time.Time // when an unknown key id last caused a request
 	failure error     // of that time
 	// fetching is closed when the fetch under way ends; nil when there is none.
 	fetching chan struct{}
@@ -63,8 +61,8 @@ func (s *keySet) VerifySignature(ctx context.Context, raw string) ([]byte, error
 	return nil, errors.New("no key of the issuer made this signature")
 }
 
-// find returns the keys with an id. An unknown id makes it ask the issuer, unless
-// it asked just now; keys that are old are renewed in the background.
+// find returns the keys with an id. For an unknown id it asks the issuer, unless it asked
+// recently; old keys are renewed in the background.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mutex.Lock()
 	found := s.keys.Key(id)
@@ -91,8 +89,8 @@ func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error)
 	return found, nil
 }
 
-// ask begins to fetch the keys and returns what is closed at the end of it; that
-// of a fetch under way, or nil when one ended just now. The mutex is held.
+// ask begins to fetch the keys, or joins a fetch in progress, and returns a channel that
+// is closed at its end; nil if one ended recently. The mutex is held.
 func (s *keySet) ask() <-chan struct{} {
 	if s.fetching != nil || time.Since(s.asked) < keysRefetch {
 		return s.fetching
@@ -100,20 +98,20 @@ func (s *keySet) ask() <-chan struct{} {
 	done := make(chan struct{})
 	s.fetching = done
 	if !s.fetched.IsZero() {
-		// The first time is not for an unknown key: keys that are rotated just after it
-		// are asked for at once.
+		// The first fetch does not count, so keys that are rotated just after it are
+		// fetched at once.
 		s.asked = time.Now()
 	}
 	go func() {
-		// No caller's patience decides for all that wait for the same keys; the client
-		// has a timeout.
+		// Not a caller's ctx: others wait for the same keys, and the client has a
+		// timeout.
 		keys, err := s.fetch(context.Background())
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
 		if s.failure = err; err == nil {
 			s.keys, s.fetched = keys, time.Now()
 		} else {
-			// Try again soon: nobody can be let in meanwhile.
+			// Retry soon: without keys no caller can be authenticated.
 			s.asked = time.Now().Add(issuerRetry - keysRefetch)
 		}
 		s.fetching = nil

@@ -33,7 +33,7 @@ func NewSignIn(bearer *Bearer, clientID, secret, redirectURL string, scopes []st
 var (
 	// ErrRevoked: the issuer has ended the session, or never had it.
 	ErrRevoked = errors.New("the issuer refuses to renew the tokens")
-	// errSignIn is what callers are told of a sign-in that came to nothing.
+	// errSignIn is the error of every failed sign-in; the cause stays in the log.
 	errSignIn = fault.New(fault.Malformed, "sign_in_failed", "The sign-in did not succeed; start again at /login.")
 )
 
@@ -41,7 +41,7 @@ func signInFailed(cause error) error {
 	return &fault.Error{Kind: errSignIn.Kind, Code: errSignIn.Code, Detail: errSignIn.Detail, Cause: cause}
 }
 
-// Grant is what a sign-in or a renewal came to.
+// Grant is the result of a sign-in or a renewal.
 type Grant struct {
 	Access
 	SID          string // the session at the issuer
@@ -49,10 +49,10 @@ type Grant struct {
 	RefreshToken string
 }
 
-// Proof ties an answer of the issuer to the sign-in that asked for it.
+// Proof ties an issuer's answer to its sign-in.
 type Proof struct {
-	Nonce    string // comes back in the ID token
-	Verifier string // of PKCE; only we know it
+	Nonce    string // returned in the ID token
+	Verifier string // PKCE's; it never leaves us before the exchange
 }
 
 // NewProof returns the proof of a new sign-in.
@@ -60,8 +60,8 @@ func NewProof() Proof {
 	return Proof{Nonce: oauth2.GenerateVerifier(), Verifier: oauth2.GenerateVerifier()}
 }
 
-// Begin returns where the browser goes to sign in. With again, people who are
-// signed in there prove it once more.
+// Begin returns the issuer's URL for the browser. With again, people who are signed in
+// there must authenticate once more.
 func (s *SignIn) Begin(ctx context.Context, state string, proof Proof, again bool) (string, error) {
 	d, err := s.issuer.describe(ctx)
 	if err != nil {
@@ -80,15 +80,14 @@ func (s *SignIn) at(d *description) *oauth2.Config {
 	return &config
 }
 
-// Finish takes what the issuer sent back with the browser and returns who signed
-// in. Its errors are fault.Malformed for an answer that is not good, and
-// fault.Unavailable.
+// Finish takes the issuer's answer from the browser and returns the grant. Its errors are
+// fault.Malformed for an invalid answer, and fault.Unavailable.
 func (s *SignIn) Finish(ctx context.Context, answer url.Values, proof Proof) (Grant, error) {
 	d, err := s.issuer.describe(ctx)
 	if err != nil {
 		return Grant{}, err
 	}
-	// RFC 9207: an answer of another issuer must not reach ours.
+	// RFC 9207: a code of another issuer must not be sent to ours.
 	if iss, named := answer["iss"]; named && (len(iss) != 1 || iss[0] != s.issuer.url) || !named && d.NamesItself {
 		return Grant{}, signInFailed(errors.New("iss of the answer is not the issuer"))
 	}
@@ -116,8 +115,8 @@ func (s *SignIn) Finish(ctx context.Context, answer url.Values, proof Proof) (Gr
 	return s.grant(ctx, token, idToken, raw)
 }
 
-// grant checks the access token, which carries the roles, and that both tokens
-// are about the same person.
+// grant verifies the access token, which carries the roles, and that both tokens have
+// the same subject.
 func (s *SignIn) grant(ctx context.Context, token *oauth2.Token, idToken *oidc.IDToken, raw string) (Grant, error) {
 	access, err := s.bearer.Check(ctx, token.AccessToken)
 	if fault.Of(err) == fault.Unavailable {
@@ -147,8 +146,8 @@ func (s *SignIn) grant(ctx context.Context, token *oauth2.Token, idToken *oidc.I
 }
 
 // Renew returns new tokens for subject. ErrRevoked means that the issuer ended the
-// session; any other error says that it cannot be told now. IDToken is empty when
-// the issuer sent none.
+// session; any other error means that this is unknown now. IDToken is empty if the issuer
+// sent none.
 func (s *SignIn) Renew(ctx context.Context, subject, refreshToken string) (Grant, error) {
 	if refreshToken == "" {
 		return Grant{}, ErrRevoked
@@ -169,15 +168,15 @@ func (s *SignIn) Renew(ctx context.Context, subject, refreshToken string) (Grant
 	return Grant{Access: access, IDToken: raw, RefreshToken: token.RefreshToken}, err
 }
 
-// exchangeError tells a refusal of this grant from an issuer that cannot be
-// reached, and from one that refuses us.
+// exchangeError distinguishes a refused grant from an issuer that cannot be reached, and
+// from one that refuses this client.
 func exchangeError(err error, refused func(error) error) error {
 	var answered *oauth2.RetrieveError
 	if errors.As(err, &answered) && answered.ErrorCode == "invalid_grant" {
 		return refused(errors.New("the issuer answered invalid_grant"))
 	}
 	if answered != nil {
-		// Its text holds the whole answer; there may be tokens in it.
+		// Not its text: it contains the whole answer, and perhaps tokens.
 		err = fmt.Errorf("the issuer answered %d %s", answered.Response.StatusCode, answered.ErrorCode)
 	}
 	return away(err)

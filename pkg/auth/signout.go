@@ -16,8 +16,8 @@ import (
 )
 
 // End ends the session at the issuer, server to server. Keycloak ends the session
-// of a refresh token, others that of an ID token; whatever is left of the grant
-// is revoked (RFC 7009).
+// of a refresh token, others that of an ID token; the rest of the grant is revoked (RFC
+// 7009).
 func (s *SignIn) End(ctx context.Context, idToken, refreshToken string) error {
 	d, err := s.issuer.describe(ctx)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *SignIn) End(ctx context.Context, idToken, refreshToken string) error {
 	return ended
 }
 
-// post sends form with the client's credentials. A redirect means that it was done:
-// it is meant for a browser.
+// post sends form with the client's credentials. A redirect means success: it is meant
+// for a browser.
 func (s *SignIn) post(ctx context.Context, d *description, to string, form url.Values) error {
 	inHeader := d.endpoint.AuthStyle == oauth2.AuthStyleInHeader
 	if !inHeader && s.client.ClientSecret != "" {
@@ -67,8 +67,8 @@ func (s *SignIn) post(ctx context.Context, d *description, to string, form url.V
 	return nil
 }
 
-// SignOut is what a back-channel logout token asks for: SID, or every session of
-// Subject where there is no SID.
+// SignOut is the content of a back-channel logout token: it ends SID, or every session of
+// Subject without a SID.
 type SignOut struct {
 	Issuer, Subject, SID string
 	ID                   string // of the token
@@ -80,8 +80,8 @@ const signOutMaxAge = 5 * time.Minute
 // clockSkew is how far the issuer's clock may be ahead of ours.
 const clockSkew = time.Minute
 
-// timely returns an error for a token of another time: too old, or from the
-// future, from where it could come again when it is forgotten.
+// timely returns an error for a token that is too old, or from the future, where it could
+// be replayed after it was forgotten.
 func timely(token *oidc.LogoutToken) error {
 	var claims struct {
 		NotBefore int64 `json:"nbf"`
@@ -99,7 +99,7 @@ func timely(token *oidc.LogoutToken) error {
 	return nil
 }
 
-// CheckSignOut checks a logout token (OpenID Connect Back-Channel Logout 1.0). Its
+// CheckSignOut verifies a logout token (OpenID Connect Back-Channel Logout 1.0). Its
 // errors are fault.Malformed, and fault.Unavailable.
 func (s *SignIn) CheckSignOut(ctx context.Context, raw string) (SignOut, error) {
 	d, err := s.issuer.describe(ctx)

@@ -10,25 +10,25 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"github.com/miniserversystem/miniserver/pkg/memory"
+	"github.com/miniserversystem/miniserver/pkg/cache"
 )
 
-// StatementHeader carries the gateway's statement to a function. The gateway
-// drops it from what comes in.
+// StatementHeader carries the gateway's statement to a function. The gateway drops it
+// from incoming requests.
 const StatementHeader = "Miniserver-Caller"
 
 const (
 	statementIssuer = "miniserver-gateway"
-	// StatementLifetime is how long a function believes a statement.
+	// StatementLifetime is how long a function accepts a statement.
 	StatementLifetime = 60 * time.Second
-	// statementReuse is how long the gateway sends the same one again: signing and
-	// checking cost more than the rest of a small request.
+	// statementReuse is how long the gateway reuses a statement: signing and verifying
+	// cost more than the rest of a small request.
 	statementReuse = 30 * time.Second
-	// maxRemembered bounds the statements and tokens that are kept in memory.
+	// maxRemembered bounds the cached statements and tokens.
 	maxRemembered = 10_000
 )
 
-// claims of a statement.
+// claims are a statement's.
 type claims struct {
 	jwt.Claims
 	Method         string   `json:"method"`
@@ -39,20 +39,20 @@ type claims struct {
 	Roles          []string `json:"roles,omitempty"`
 }
 
-// Call is what a statement is good for. Not the body: that would be a signature for
-// every request instead of one for each path a caller polls, and those who can read
-// statements between gateway and function can read and answer the requests, too.
-// What may not happen is that a statement for reading opens a way to write.
+// Call is the scope of a statement. It excludes the body, which would need a signature
+// for every request instead of one for each polled path; and an attacker who can read
+// statements between gateway and function can read and answer the requests, too. But a
+// statement for a read must not allow a write.
 type Call struct {
 	Function string
 	Method   string
-	Path     string // unescaped, as proxies may escape it in their own way; without the query
+	Path     string // unescaped, because proxies may escape it differently; without the query
 }
 
-// Signer makes statements. It is safe for concurrent use.
+// Signer signs statements. It is safe for concurrent use.
 type Signer struct {
 	signer jose.Signer
-	reused *memory.Memory[string]
+	reused *cache.Cache[string]
 }
 
 // NewSigner takes an Ed25519 private key as a JWK with a kid.
@@ -65,12 +65,12 @@ func NewSigner(privateJWK string) (*Signer, error) {
 	if err != nil {
 		return nil, errors.New("IDENTITY_SIGNING_KEY is not an Ed25519 key; make identity-key prints one")
 	}
-	return &Signer{signer: signer, reused: memory.New[string](maxRemembered)}, nil
+	return &Signer{signer: signer, reused: cache.New[string](maxRemembered)}, nil
 }
 
-// Sign states that i makes call.
+// Sign returns a statement that i makes call.
 func (s *Signer) Sign(call Call, i Identity) (string, error) {
-	// JSON, because no separator is safe from names that hold it.
+	// JSON, because names may contain any separator.
 	key, err := json.Marshal([]any{call, i})
 	if err != nil {
 		return "", fmt.Errorf("sign statement: %w", err)
@@ -82,7 +82,7 @@ func (s *Signer) Sign(call Call, i Identity) (string, error) {
 	text, err := jwt.Signed(s.signer).Claims(claims{
 		Claims: jwt.Claims{
 			Issuer: statementIssuer, Subject: i.Subject, Audience: jwt.Audience{call.Function},
-			// No time of issue: a function whose clock is a little behind would refuse it.
+			// No iat: a function whose clock is a little behind would refuse it.
 			Expiry: jwt.NewNumericDate(now.Add(StatementLifetime)),
 		},
 		Method: call.Method, Path: call.Path,
@@ -95,14 +95,14 @@ func (s *Signer) Sign(call Call, i Identity) (string, error) {
 	return text, nil
 }
 
-// Verifier checks statements made for one function.
+// Verifier verifies statements for one function.
 type Verifier struct {
 	function string
 	keys     jose.JSONWebKeySet
-	known    *memory.Memory[statement]
+	known    *cache.Cache[statement]
 }
 
-// statement is one that was checked.
+// statement is a verified one.
 type statement struct {
 	call     Call
 	identity Identity
@@ -120,10 +120,10 @@ func NewVerifier(function, publicJWKS string) (*Verifier, error) {
 			return nil, errors.New("IDENTITY_VERIFY_KEYS may hold public Ed25519 keys with a kid only; make identity-key prints one")
 		}
 	}
-	return &Verifier{function: function, keys: keys, known: memory.New[statement](maxRemembered)}, nil
+	return &Verifier{function: function, keys: keys, known: cache.New[statement](maxRemembered)}, nil
 }
 
-// Verify returns who makes the call with this method and path, or ErrStatement.
+// Verify returns the caller of a call with this method and path, or ErrStatement.
 func (v *Verifier) Verify(text, method, path string) (Identity, error) {
 	stated, err := v.read(text)
 	if err == nil && stated.call != (Call{v.function, method, path}) {
@@ -135,7 +135,7 @@ func (v *Verifier) Verify(text, method, path string) (Identity, error) {
 	return stated.identity, nil
 }
 
-// read returns what a statement to this function says.
+// read verifies a statement to this function and returns its content.
 func (v *Verifier) read(text string) (statement, error) {
 	now := time.Now()
 	if known, ok := v.known.Get(text, now); ok {

@@ -1,5 +1,5 @@
-// Package deadletter keeps messages that can never be accepted, with their raw bytes
-// and headers, for a person to look at. Each domain has a table of them.
+// Package deadletter keeps messages that can never be accepted, with their raw bytes and
+// headers, for operators. Each domain has its own table.
 package deadletter
 
 import (
@@ -14,31 +14,30 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Letter is a message that can never be accepted, as it came.
+// Letter is a message that can never be accepted, as received.
 type Letter struct {
 	Data    []byte
 	Headers map[string][]string
-	EventID string // as it says itself; may be anything
+	EventID string // the message's own claim; may be anything
 	Type    string
 	Reason  error
 }
 
-// What is kept of texts, in bytes; the raw message is kept whole, and headers have the
-// id and the type as they came.
+// Limits of stored strings, in bytes; the raw message is stored whole, and the headers
+// contain the id and the type as received.
 const (
 	// maxNameBytes bounds id and type: the id is in an index, whose rows hold 2,700
-	// bytes, and what was replaced in it (see postgres.Storable) takes three times as many.
+	// bytes, and each replaced byte (see postgres.Storable) takes three.
 	maxNameBytes   = 255
 	maxReasonBytes = 1000
 	maxHeaderBytes = 64 << 10
 )
 
 // Put keeps a letter in table, which has the columns event_id, event_type,
-// raw_message, raw_headers, raw_hash (unique) and error. A letter that is there already
-// is not kept again: a broker that did not learn that it may forget a message sends it
-// again. Its error is fault.Unavailable when the database is away.
+// raw_message, raw_headers, raw_hash (unique) and error. A letter is stored
+// once: a broker that missed the termination of a message redelivers it. Its error is fault.Unavailable when the database is away.
 func Put(ctx context.Context, pool *pgxpool.Pool, table string, l Letter) error {
-	// A nil []byte would be NULL, and tables tell raw letters by it.
+	// A nil []byte would be NULL, by which tables distinguish raw letters.
 	data := append([]byte{}, l.Data...)
 	headers, err := json.Marshal(storable(l.Headers))
 	if err != nil {
@@ -52,8 +51,8 @@ func Put(ctx context.Context, pool *pgxpool.Pool, table string, l Letter) error 
 	return postgres.Wrap("dead letter", err)
 }
 
-// hash tells messages apart: by id, type and content. Brokers change headers when they
-// send a message again.
+// hash identifies a message by id, type and content, because brokers change headers on
+// redelivery.
 func (l Letter) hash() []byte {
 	sum := sha256.New()
 	for _, part := range [][]byte{[]byte(l.EventID), []byte(l.Type), l.Data} {

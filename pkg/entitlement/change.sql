@@ -4,16 +4,16 @@
 --  $5 caller    $6 operation            $7 idempotency key $8 request hash   $9 key retention
 -- $10 event_id $11 audit_id  $12 reason $13 purchase_id   $14 traceparent   $15 caused by a purchase event
 --
--- Answers one row: the new answer, or the stored one with replayed = true; none
--- when If-Match does not match. When another request commits the same key first,
+-- Returns one row: the new answer, or the stored one with replayed = true; none if
+-- If-Match does not match. When another request commits the same key first,
 -- the insert into idempotency_keys fails and everything here rolls back.
 WITH prior AS (
     SELECT status_code, response_body, etag, request_hash
     FROM entitlement.idempotency_keys
     WHERE caller = $5 AND operation = $6 AND idem_key = $7 AND expires_at > now()
 ), overtaken AS (
-    -- A purchase whose refund came first gives nothing; it takes nothing either,
-    -- since another purchase may have granted the item since.
+    -- A purchase whose refund came first leaves the status unchanged: it grants
+    -- nothing, and another purchase may have granted the item since.
     SELECT $15::boolean AND $6 = 'grant' AND EXISTS (
         SELECT FROM entitlement.refunded_purchases
         WHERE user_id = $1 AND stock_keeping_unit = $2 AND purchase_id = $13) AS by_refund

@@ -1,7 +1,7 @@
-// Package entitlement is the source of truth for who owns what. A grant or a
-// revoke is one SQL statement in one round trip that changes the entitlement,
-// stores the answer under its idempotency key, writes the audit row and appends
-// the event to the outbox: all of it happens or none.
+// Package entitlement is the source of truth for what users own. A grant or revoke is one
+// SQL statement in one round trip that changes the entitlement, stores the answer under
+// its idempotency key, writes the audit row and appends the event to the outbox: all of
+// it happens, or nothing.
 package entitlement
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 )
 
-// Status of an entitlement. It changes by grant and revoke only, either way.
+// Status of an entitlement. Only grant and revoke change it.
 type Status string
 
 // The statuses; see docs/architecture.md for the diagram.
@@ -28,12 +28,12 @@ const (
 // OutboxTable is where the events of this domain wait for the relay.
 const OutboxTable = "entitlement.outbox_events"
 
-// ReconciledTable is where the reconciliation of that outbox keeps how far it is.
+// ReconciledTable has the watermarks of that outbox's reconciliation.
 const ReconciledTable = "entitlement.outbox_reconciled"
 
-// Entitlement is what one user has of one thing.
+// Entitlement is one user's right to one item.
 type Entitlement struct {
-	StockKeepingUnit string    `json:"stock_keeping_unit" doc:"What it is." example:"item1"`
+	StockKeepingUnit string    `json:"stock_keeping_unit" doc:"The item." example:"item1"`
 	Status           Status    `json:"status" enum:"ACTIVE,REVOKED" doc:"Whether the user owns it now."`
 	Version          int64     `json:"version" doc:"Grows by one with every change." example:"12"`
 	UpdatedAt        time.Time `json:"updated_at" doc:"When it last changed." example:"2026-01-08T07:10:00.000000Z"`
@@ -41,7 +41,7 @@ type Entitlement struct {
 
 // Changed is the answer to a grant or revoke; change.sql writes it.
 type Changed struct {
-	UserID string `json:"user_id" doc:"Whose it is." example:"u_123"`
+	UserID string `json:"user_id" doc:"The owner." example:"u_123"`
 	Entitlement
 }
 
@@ -51,16 +51,16 @@ type Change struct {
 	UserID           string `json:"user_id" minLength:"1" maxLength:"128" format:"printable" doc:"Whose entitlement changes." example:"u_123"`
 	StockKeepingUnit string `json:"stock_keeping_unit" minLength:"1" maxLength:"128" format:"printable" doc:"What is granted or revoked." example:"item1"`
 	Reason           string `json:"reason" minLength:"1" maxLength:"128" format:"printable" doc:"Why; the event's source." example:"purchase"`
-	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" format:"printable" doc:"Because of what; the event's source_id." example:"p_456"`
+	PurchaseID       string `json:"purchase_id" minLength:"1" maxLength:"128" format:"printable" doc:"The purchase that caused it; the event's source_id." example:"p_456"`
 }
 
-// Write is everything around a Change.
+// Write is a Change with its key, its caller and its conditions.
 type Write struct {
 	Key idempotency.Key
-	// IfMatch is the version that the entitlement must have, 0 for any.
+	// IfMatch is the required version of the entitlement, 0 for any.
 	IfMatch int64
-	// Purchase marks a change that a purchase event caused. Such events may come
-	// in any order: a purchase whose refund is known ends REVOKED.
+	// Purchase marks a change by a purchase event. Such events may come in any order: a
+	// purchase whose refund is known ends REVOKED.
 	Purchase    bool
 	Traceparent string // W3C trace context, for the event; may be empty
 }
@@ -79,12 +79,12 @@ type Store struct {
 	retention time.Duration
 }
 
-// NewStore returns a store that remembers idempotency keys for retention.
+// NewStore returns a store that keeps idempotency keys for retention.
 func NewStore(pool *pgxpool.Pool, retention time.Duration) *Store {
 	return &Store{pool: pool, retention: retention}
 }
 
-// MaxPage is the most that a list returns at once.
+// MaxPage bounds a page of a list.
 const MaxPage = 100
 
 func encodeCursor(position string) string {

@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	// monthsAhead of audit partitions exist, so that a cleanup that did not run for
-	// a quarter stops nothing; after that rows go to the DEFAULT partition.
+	// monthsAhead is the number of future audit partitions, so that a cleanup may fail
+	// for a quarter; after that, rows go to the DEFAULT partition.
 	monthsAhead = 3
-	// lockTimeout bounds how long changing partitions waits for a lock, while grants
-	// wait behind it: twice at most, as dropping a partition locks the whole table too.
+	// lockTimeout bounds how long a change of partitions waits for a lock, while grants
+	// wait behind it: twice at most, because dropping a partition also locks the table.
 	lockTimeout = "1s"
-	// excludeBefore a month begins it may still be kept out of the DEFAULT partition.
+	// excludeBefore is the time before a month begins until which it may still be
+	// excluded from the DEFAULT partition.
 	excludeBefore = 24 * time.Hour
-	// SQLSTATEs of a constraint that is not there, of DEFAULT having got a row of the
-	// month in this moment, and of a lock timeout.
+	// SQLSTATEs of a missing constraint, of a row of the month that has just arrived in
+	// DEFAULT, and of a lock timeout.
 	undefinedObject  = "42704"
 	checkViolation   = "23514"
 	lockNotAvailable = "55P03"
 )
 
-// EnsureAudit makes this month's audit partition and those of the next three
-// months, and drops the ones that are older than r.AuditMonths.
+// EnsureAudit creates the audit partitions of this and the next three months, and drops
+// those that are older than r.AuditMonths.
 //
-// No grant waits for more than two lock timeouts, however many rows the DEFAULT
-// partition has and wherever this process stops: each change is one statement, which
-// ends by itself, and none of them reads rows under a lock. So rows are not moved: a
-// month that has some in DEFAULT has all of them there, and they age there.
+// No grant waits for more than two lock timeouts, however many rows the DEFAULT partition
+// has and wherever this process stops: each change is one statement, which ends by
+// itself, and none of them scans rows under a lock. So rows are not moved: a month with
+// rows in DEFAULT keeps all of its rows there until they are too old.
 func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 	var counts Counts
 	now, err := postgres.Now(ctx, s.pool)
@@ -62,10 +63,10 @@ func (s *Store) EnsureAudit(ctx context.Context, r Retention) (Counts, error) {
 		if postgres.Code(err) == lockNotAvailable {
 			return counts, err // grants have waited for long enough
 		}
-		failures = append(failures, err) // the other months, and what is to be dropped, go on
+		failures = append(failures, err) // continue with the other months and with dropping
 	}
-	// Constraints left by a cleanup that was killed: once their month begins, no grant
-	// could be written.
+	// Constraints of a killed cleanup: they would block all grants once their month
+	// begins.
 	for name := range existing.excluded {
 		failures = append(failures, s.include(ctx, name))
 	}
@@ -91,8 +92,8 @@ func monthOf(t time.Time) time.Time {
 
 func partitionName(month time.Time) string { return partitionPrefix + month.Format("2006m01") }
 
-// auditTables are the months that have a partition, and those that a constraint of
-// their partition's name keeps out of DEFAULT.
+// auditTables returns the months with a partition, and those that a constraint with their
+// partition's name excludes from DEFAULT.
 type auditTables struct{ partitions, excluded map[string]bool }
 
 func (s *Store) audit(ctx context.Context) (auditTables, error) {
@@ -121,9 +122,9 @@ func (s *Store) audit(ctx context.Context) (auditTables, error) {
 	return found, postgres.Wrap("audit partitions", err)
 }
 
-// makePartition makes a month's partition, unless DEFAULT has rows of the month, or
-// may get some before it is done. Postgres has to know that there are none: where
-// DEFAULT has other rows, a constraint tells it, which is checked beside the grants.
+// makePartition creates a month's partition, unless DEFAULT has rows of the month, or may
+// get some before it is done. Postgres needs proof that there are none: if DEFAULT has
+// other rows, the proof is a constraint that is validated while grants go on.
 func (s *Store) makePartition(ctx context.Context, month, now time.Time) (made bool, err error) {
 	name, next := partitionName(month), month.AddDate(0, 1, 0)
 	var empty, none bool
@@ -151,14 +152,14 @@ func (s *Store) makePartition(ctx context.Context, month, now time.Time) (made b
 			END IF`, name, from, to)); err != nil {
 			return false, err
 		}
-		// It reads all of DEFAULT, under a lock that no grant waits for. The constraint
-		// may be gone: another cleanup was faster.
+		// Validation reads all of DEFAULT, under a lock that no grant waits for. If the
+		// constraint is gone, another cleanup was faster.
 		_, err := s.pool.Exec(ctx, `ALTER TABLE entitlement.entitlement_audit_default VALIDATE CONSTRAINT `+name)
 		if err != nil && postgres.Code(err) != undefinedObject {
 			return false, postgres.Wrap("audit partitions", err)
 		}
 	}
-	// Without that constraint, or rows, attaching would read DEFAULT while grants wait.
+	// Without the constraint, attaching would scan a DEFAULT with rows while grants wait.
 	if err := s.alone(ctx, fmt.Sprintf(`
 		IF to_regclass('entitlement.%[1]s') IS NULL AND (
 			NOT EXISTS (SELECT FROM entitlement.entitlement_audit_default)
@@ -174,14 +175,14 @@ func (s *Store) makePartition(ctx context.Context, month, now time.Time) (made b
 	return made, postgres.Wrap("audit partitions", err)
 }
 
-// include lets DEFAULT have rows of a month again.
+// include allows rows of a month in DEFAULT again.
 func (s *Store) include(ctx context.Context, name string) error {
 	return s.alone(ctx, `ALTER TABLE entitlement.entitlement_audit_default DROP CONSTRAINT IF EXISTS `+name)
 }
 
-// alone runs statements of PL/pgSQL as one transaction that waits for locks only
-// briefly, and that no other cleanup runs beside. It is one statement to Postgres: a
-// process that freezes, or is gone, leaves no lock behind.
+// alone runs PL/pgSQL statements as one transaction that waits for locks only briefly and
+// excludes other cleanups. To Postgres it is one statement, so a process that freezes or
+// dies leaves no lock behind.
 func (s *Store) alone(ctx context.Context, statements string) error {
 	_, err := s.pool.Exec(ctx, `DO $$ BEGIN
 		PERFORM set_config('lock_timeout', '`+lockTimeout+`', true);

@@ -64,12 +64,12 @@ func scanEntitlement(row pgx.CollectableRow) (Entitlement, error) {
 // Audited is one change in an entitlement's history.
 type Audited struct {
 	Version    int64     `json:"version" doc:"The entitlement's version after the change." example:"12"`
-	Operation  string    `json:"operation" enum:"grant,revoke" doc:"What was asked for."`
+	Operation  string    `json:"operation" enum:"grant,revoke" doc:"The operation."`
 	Status     Status    `json:"status" enum:"ACTIVE,REVOKED" doc:"The status after the change."`
-	Reason     string    `json:"reason" doc:"Why, as the caller said." example:"purchase"`
-	PurchaseID string    `json:"purchase_id" doc:"Which purchase, as the caller said." example:"p_456"`
-	Caller     string    `json:"caller" doc:"Who asked." example:"purchase-service"`
-	EventID    string    `json:"event_id" doc:"The event that told of it." format:"uuid"`
+	Reason     string    `json:"reason" doc:"The caller's reason." example:"purchase"`
+	PurchaseID string    `json:"purchase_id" doc:"The caller's purchase id." example:"p_456"`
+	Caller     string    `json:"caller" doc:"The caller." example:"purchase-service"`
+	EventID    string    `json:"event_id" doc:"The change's event." format:"uuid"`
 	OccurredAt time.Time `json:"occurred_at" doc:"When it was committed."`
 }
 

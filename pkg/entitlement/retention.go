@@ -7,21 +7,21 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Retention says how long the domain keeps what it no longer needs.
+// Retention is how long the domain keeps finished rows and audit.
 type Retention struct {
 	Outbox      outbox.Retention
 	AuditMonths int // whole months of audit before the current one
 }
 
-// Counts says what one cleanup removed and made.
+// Counts is the report of one cleanup.
 type Counts struct {
 	Deleted, PartitionsMade, PartitionsDropped int
-	// PartitionsSkipped months stay in the DEFAULT partition; see EnsureAudit.
+	// PartitionsSkipped counts months that stay in the DEFAULT partition; see EnsureAudit.
 	PartitionsSkipped int
 	More              bool // a batch was full
 }
 
-// Cleanup deletes one batch of each kind that is due. Call it again while More.
+// Cleanup deletes one batch of each kind of due rows. Call it again while More.
 func (s *Store) Cleanup(ctx context.Context, r Retention) (counts Counts, err error) {
 	now, err := postgres.Now(ctx, s.pool)
 	if err != nil {

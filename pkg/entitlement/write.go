@@ -22,29 +22,28 @@ const (
 //go:embed change.sql
 var changeSQL string
 
-// Purchase events about one item take turns, so that each sees the refunds that
-// were committed before it.
+// Purchase events for one item take turns, so that each sees all earlier refunds.
 const turnSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0))`
 
 const forgetExpiredSQL = `
 DELETE FROM entitlement.idempotency_keys
 WHERE caller = $1 AND operation = $2 AND idem_key = $3 AND expires_at <= now()`
 
-// Grant gives a user something, whether it was never owned, revoked or owned
-// already. It returns the stored answer when w.Key was used for the same change
-// before, and idempotency.ErrReused when it was used for another one.
+// Grant makes an entitlement ACTIVE, whether it was missing, REVOKED or ACTIVE. It returns
+// the stored answer if w.Key was used for the same change before, and
+// idempotency.ErrReused if it was used for another one.
 func (s *Store) Grant(ctx context.Context, c Change, w Write) (idempotency.Response, error) {
 	w.Key.Operation = GrantOperation
 	return s.change(ctx, Active, c, w)
 }
 
-// Revoke takes something away. What was never granted is created REVOKED.
+// Revoke makes an entitlement REVOKED; one that was never granted is created so.
 func (s *Store) Revoke(ctx context.Context, c Change, w Write) (idempotency.Response, error) {
 	w.Key.Operation = RevokeOperation
 	return s.change(ctx, Revoked, c, w)
 }
 
-// maxRaces bounds how often one request may meet others with its key.
+// maxRaces bounds the races of one request with others of the same key.
 const maxRaces = 3
 
 func (s *Store) change(ctx context.Context, status Status, c Change, w Write) (idempotency.Response, error) {
@@ -52,17 +51,16 @@ func (s *Store) change(ctx context.Context, status Status, c Change, w Write) (i
 	for range maxRaces {
 		response, err := s.tryChange(ctx, status, c, w)
 		if errors.Is(err, ErrVersion) && !mismatched {
-			// The version may have moved because this very request, sent twice, was
-			// done while we waited for the row: then the next try finds its answer.
+			// The version may have changed because a copy of this request ran while we
+			// waited for the row: then the next try finds its answer.
 			mismatched = true
 			continue
 		}
 		if postgres.Code(err) != postgres.UniqueViolation {
 			return response, postgres.Wrap(w.Key.Operation, err)
 		}
-		// Somebody else committed this key while we ran, and our whole statement
-		// rolled back: the next try finds their answer. Or the key is a leftover
-		// that expired, and goes now.
+		// A concurrent request committed this key, and our whole statement rolled back:
+		// the next try finds its answer. Or the key has expired and is deleted now.
 		if _, err := s.pool.Exec(ctx, forgetExpiredSQL, w.Key.Caller, w.Key.Operation, w.Key.Value); err != nil {
 			return idempotency.Response{}, postgres.Wrap(w.Key.Operation, err)
 		}
@@ -92,8 +90,8 @@ func (s *Store) tryChange(ctx context.Context, status Status, c Change, w Write)
 	return response, nil
 }
 
-// queryRow runs the change, for purchase events behind their turn, in one round
-// trip: a batch is one transaction, and each of its statements sees what was
+// queryRow runs the change in one round trip, for purchase events after waiting for their
+// turn: a batch is one transaction, and each of its statements sees everything that was
 // committed before it began.
 func (s *Store) queryRow(ctx context.Context, turns bool, c Change, args []any) pgx.Row {
 	if !turns {
@@ -111,6 +109,6 @@ type secondRow struct{ results pgx.BatchResults }
 func (r *secondRow) Scan(targets ...any) error {
 	_, turnErr := r.results.Exec()
 	scanErr := r.results.QueryRow().Scan(targets...)
-	// Close tells how the commit went.
+	// Close returns the error of the commit.
 	return errors.Join(turnErr, scanErr, r.results.Close())
 }

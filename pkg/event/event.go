@@ -1,7 +1,7 @@
-// Package event turns what a domain wrote to its outbox into the message that
-// travels, and back. Outbox payloads are JSON (readable in SQL), messages are
-// protobuf (proto/), and both carry the same fields, so that the conversion is
-// generic: a new event is one message in proto/ and one line in kinds.
+// Package event converts outbox records to broker messages, and back. Outbox payloads are
+// JSON (readable in SQL), messages are protobuf (proto/), and both have the same fields,
+// so the conversion is generic: a new event is one message in proto/ and one line in
+// kinds.
 package event
 
 import (
@@ -20,8 +20,8 @@ import (
 	transferv1 "github.com/miniserversystem/miniserver/proto/miniserver/transfer/v1"
 )
 
-// ErrUnreadable means that trying again cannot help: the payload or message is
-// not what its type says.
+// ErrUnreadable means that a retry cannot help: the payload or message does not match its
+// type.
 var ErrUnreadable = errors.New("unreadable event")
 
 // Subjects of the broker, one a domain.
@@ -35,10 +35,10 @@ const (
 // Subjects lists every subject that events are published to.
 var Subjects = []string{EntitlementSubject, MatchmakingSubject, TransferSubject, SettledSubject}
 
-// ForPeople lists the subjects whose events people are told of.
+// ForPeople lists the subjects whose events users are notified of.
 var ForPeople = []string{EntitlementSubject, MatchmakingSubject, SettledSubject}
 
-// kind is where an event type belongs.
+// kind is the subject and message of an event type.
 type kind struct {
 	message proto.Message
 	subject string
@@ -58,13 +58,13 @@ var kinds = map[string]kind{
 type Record struct {
 	ID          string // event_id, a UUID
 	Type        string // short: EntitlementGranted
-	Key         string // aggregate key: what the event is about
+	Key         string // aggregate key
 	OccurredAt  time.Time
 	Traceparent string // W3C; may be empty
 	Payload     []byte // JSON with the fields of the type's protobuf message
 }
 
-// Message is an event as it travels.
+// Message is an event as published.
 type Message struct {
 	ID          string
 	Type        string // full: miniserver.entitlement.v1.EntitlementGranted
@@ -89,7 +89,7 @@ func Encode(r Record) (Message, error) {
 		return Message{}, fmt.Errorf("%w: type %q is not known", ErrUnreadable, r.Type)
 	}
 	message := k.message.ProtoReflect().New().Interface()
-	// A newer writer may add fields; an older relay passes on those it knows.
+	// A newer writer may add fields; an older relay publishes those that it knows.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Payload, message); err != nil {
 		return Message{}, fmt.Errorf("%w: payload: %v", ErrUnreadable, err)
 	}

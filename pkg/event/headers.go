@@ -12,7 +12,7 @@ const ContentType = "application/protobuf"
 
 // Headers is the message in CloudEvents binary mode, without its data. Names are
 // lowercase: Knative's JetStream channel misreads a message with a capital in them.
-// The plain names beside the ce- ones are for consumers that know no CloudEvents.
+// The headers without ce- are for consumers without CloudEvents.
 func (m Message) Headers() map[string]string {
 	when := m.Time.UTC().Format(time.RFC3339Nano)
 	h := map[string]string{
@@ -34,7 +34,7 @@ func (m Message) Headers() map[string]string {
 	return h
 }
 
-// escape percent-encodes what a header cannot hold: CloudEvents HTTP binding 1.0.2,
+// escape percent-encodes characters that a header cannot contain: CloudEvents HTTP binding 1.0.2,
 // section 3.1.3.2. Everything else stays readable.
 func escape(text string) string {
 	var out strings.Builder
@@ -48,8 +48,8 @@ func escape(text string) string {
 	return out.String()
 }
 
-// FromHeaders reads what Headers wrote. It does not judge: an event that is not one
-// of ours fails when it is decoded.
+// FromHeaders parses the result of Headers. It does not validate: a foreign event fails
+// when it is decoded.
 func FromHeaders(subject string, headers map[string][]string, data []byte) Message {
 	first := func(name string) string {
 		if v := headers[name]; len(v) > 0 {

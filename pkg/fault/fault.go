@@ -1,7 +1,7 @@
 // Package fault is the one error type that crosses from a domain to its
-// caller. A domain knows neither HTTP nor CloudEvents, so it says what kind of
-// thing went wrong and what to do next; package problem turns the kind into a
-// status. Any other error is internal: its text is logged and never shown.
+// caller. A domain knows neither HTTP nor CloudEvents, so it returns the kind of failure
+// and what to do next; package problem maps the kind to a status. Any other error is
+// internal: its text is logged and never shown.
 package fault
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind says what went wrong, from the caller's point of view.
+// Kind classifies a failure from the caller's point of view.
 type Kind int
 
 const (
@@ -20,11 +20,11 @@ const (
 	Malformed
 	// Invalid input was read and is not acceptable.
 	Invalid
-	// Unauthenticated callers have not said who they are.
+	// Unauthenticated callers have no valid credentials.
 	Unauthenticated
-	// Forbidden callers are known and may not do this.
+	// Forbidden callers are authenticated and lack the right.
 	Forbidden
-	// NotFound is also the answer for what belongs to somebody else.
+	// NotFound is also the kind for another user's resources.
 	NotFound
 	// Conflict means that the request contradicts what is stored.
 	Conflict
@@ -34,21 +34,21 @@ const (
 	TooLarge
 	// UnsupportedMedia input has the wrong content type.
 	UnsupportedMedia
-	// RateLimited callers ask more often than they may; RetryAfter says when to go on.
+	// RateLimited callers exceed their limit; RetryAfter is the time to wait.
 	RateLimited
-	// Unavailable means that a store or a peer did not answer. It may have been done all
-	// the same: the same request with the same key finds out.
+	// Unavailable means that a store or a peer did not answer. The change may have
+	// happened all the same: the same request with the same key finds out.
 	Unavailable
 )
 
-// Error is what a domain returns when it can tell the caller what to do.
+// Error is an error that tells the caller what to do.
 type Error struct {
 	Kind Kind
-	// Code is stable and made for programs, such as "idempotency_key_reused".
+	// Code is stable and for programs, such as "idempotency_key_reused".
 	Code string
 	// Detail is one sentence for people: what is wrong and what to do.
 	Detail string
-	// RetryAfter, when above zero, tells when another try makes sense.
+	// RetryAfter, when above zero, is the time after which a retry makes sense.
 	RetryAfter time.Duration
 	// Cause is logged and never shown.
 	Cause error
@@ -62,8 +62,8 @@ func New(kind Kind, code, format string, args ...any) *Error {
 // DefaultRetryAfter is suggested to callers when a store cannot be reached.
 const DefaultRetryAfter = 2 * time.Second
 
-// Unreachable says that the named store cannot be reached now and that the
-// same request may simply be sent again.
+// Unreachable is the error for a store that cannot be reached now; the same request may
+// simply be sent again.
 func Unreachable(store string, cause error) *Error {
 	return &Error{
 		Kind:       Unavailable,

@@ -1,6 +1,6 @@
 // Package id makes the ids of this system: UUIDv7 in the database, where their
 // order by time keeps indexes small, and TypeIDs (n_01h…) in the API, where
-// their prefix says what they name.
+// their prefix is the kind of thing that they name.
 package id
 
 import (
@@ -43,7 +43,7 @@ func Text(prefix string, u uuid.UUID) string {
 	return t.String()
 }
 
-// Parse reads a TypeID with the given prefix. Its error is fault.NotFound: an id
+// Parse parses a TypeID with the given prefix. Its error is fault.NotFound, because an id
 // that we did not make names nothing.
 func Parse(prefix, text string) (uuid.UUID, error) {
 	t, err := typeid.FromString(text)

@@ -1,8 +1,7 @@
 // Package idempotency makes a retried write safe: the first request with a key
 // runs and its answer is stored in the same transaction as its effect; every
-// later one with the same key and the same content gets that answer, byte for
-// byte. The scope of a key is caller + operation + key, so that nobody can
-// replay another's answer.
+// later one with the same key and the same content gets that answer, byte for byte. The
+// scope of a key is caller + operation + key, so no caller can replay another's answer.
 //
 // The rules follow the IETF draft draft-ietf-httpapi-idempotency-key-header,
 // but a key reused for another request is answered 409, not 422.
@@ -10,7 +9,6 @@ package idempotency
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,7 +21,7 @@ import (
 // Header is the request header that carries the key.
 const Header = "Idempotency-Key"
 
-// ReplayedHeader is "true" on an answer that was stored by an earlier request.
+// ReplayedHeader is "true" on the stored answer of an earlier request.
 const ReplayedHeader = "Idempotent-Replayed"
 
 // MaxKeyLength is in bytes; keys are printable ASCII.
@@ -37,9 +35,9 @@ var (
 		Detail: "The first request with this Idempotency-Key is still running; send the same request again shortly."}
 )
 
-// Key says which request this is.
+// Key identifies a request.
 type Key struct {
-	Caller    string // who calls; from the signed statement, never from the request
+	Caller    string // from the signed statement, never from the request itself
 	Operation string // such as "grant"
 	Value     string // the Idempotency-Key
 	Hash      []byte // Fingerprint of the request
@@ -50,10 +48,10 @@ type Response struct {
 	Status   int
 	Body     []byte
 	ETag     string
-	Replayed bool // it was stored by an earlier request
+	Replayed bool // by an earlier request
 }
 
-// ParseKey reads the header's values: exactly one, bare or as a quoted
+// ParseKey parses the header's values: exactly one, bare or as a quoted
 // structured-field string (RFC 9651). Its errors are fault.Malformed.
 func ParseKey(values []string) (string, error) {
 	switch {
@@ -73,8 +71,8 @@ func ParseKey(values []string) (string, error) {
 	return key, check(key)
 }
 
-// CheckKey returns what is wrong with a key that did not come in the header. Its
-// errors are fault.Malformed.
+// CheckKey validates a key that did not come in the header. Its errors are
+// fault.Malformed.
 func CheckKey(key string) error { return check(key) }
 
 func check(key string) error {
@@ -123,7 +121,7 @@ func invalidKey(why string) error {
 func Fingerprint(operation, ifMatch string, body []byte) ([]byte, error) {
 	canonical, err := jcs.Transform(body)
 	if err != nil {
-		return nil, errors.Join(errors.New("canonical JSON"), err)
+		return nil, fmt.Errorf("canonical JSON: %w", err)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", operation, ifMatch, canonical))
 	return sum[:], nil

@@ -18,8 +18,8 @@ const (
 	maxAckPending = 10_000
 )
 
-// Consumer is a durable pull consumer with explicit acknowledgement: a message
-// comes until it is acknowledged or terminated.
+// Consumer is a durable pull consumer with explicit acknowledgement: a message is
+// redelivered until it is acknowledged or terminated.
 type Consumer struct {
 	client  *Client
 	subject string
@@ -30,7 +30,7 @@ type Consumer struct {
 }
 
 // NewConsumer returns the consumer called durable on the stream of subject. It
-// is made on the broker when it is first used.
+// is created on the broker on first use.
 func NewConsumer(client *Client, subject, durable string) *Consumer {
 	return &Consumer{client: client, subject: subject, durable: durable}
 }
@@ -42,13 +42,13 @@ func (a acknowledger) Ack() error                      { return a.msg.Ack() }
 func (a acknowledger) Again(after time.Duration) error { return a.msg.NakWithDelay(after) }
 func (a acknowledger) Terminate(reason string) error   { return a.msg.TermWithReason(reason) }
 
-// settleWait is how long an empty Fetch waits for a first message. JetStream
-// acknowledges a message to its publisher a moment before its consumers know of
-// it: whoever was woken by the publisher would find nothing.
+// settleWait is how long an empty Fetch waits for a first message. JetStream acknowledges
+// a message to its publisher a moment before its consumers see it: a consumer that was
+// woken by the publisher would find nothing.
 const settleWait = 25 * time.Millisecond
 
-// Fetch returns up to limit messages that are there now. When there are none it
-// waits 25 ms for a first one, so an empty answer means that none is left. Its
+// Fetch returns up to limit available messages. If there are none, it waits 25 ms for a
+// first one, so an empty answer means that none is left. Its
 // error is fault.Unavailable.
 func (c *Consumer) Fetch(ctx context.Context, limit int) ([]event.Delivery, error) {
 	var deliveries []event.Delivery
@@ -77,7 +77,7 @@ func collect(batch jetstream.MessageBatch, err error) ([]event.Delivery, error) 
 		deliveries = append(deliveries, delivery)
 	}
 	if len(deliveries) > 0 {
-		return deliveries, nil // the next Fetch meets the error, if it lasts
+		return deliveries, nil // the next Fetch returns the error, if it lasts
 	}
 	return nil, batch.Error()
 }
@@ -105,7 +105,7 @@ func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, 
 			caught = true
 			return nil
 		}
-		// Everything up to the floor is acknowledged; the next one is the oldest that
+		// Everything up to the floor is acknowledged; the next message is the oldest that
 		// may not be.
 		oldest, err := stream.GetMsg(ctx, max(info.AckFloor.Stream+1, state.FirstSeq))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -119,8 +119,8 @@ func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, 
 	return caught, err
 }
 
-// with runs do with the consumer on the broker. A broker that lost its store has
-// lost stream and consumer too: they are made again, and do runs once more.
+// with runs do with the consumer on the broker. If the broker lost its store, and so
+// stream and consumer, both are created again, and do runs once more.
 func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) error {
 	const tries = 2
 	var err error
@@ -165,7 +165,7 @@ func (c *Consumer) get(ctx context.Context) (jetstream.Consumer, error) {
 	return consumer, nil
 }
 
-// forget makes the next call look for stream and consumer anew.
+// forget makes the next call look up stream and consumer again.
 func (c *Consumer) forget() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

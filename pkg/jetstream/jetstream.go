@@ -1,7 +1,7 @@
-// Package jetstream carries events over NATS JetStream: a publisher for the
-// relay and a durable pull consumer for those who are told. Messages are
-// CloudEvents in binary mode with lowercase headers, deduplicated by
-// Nats-Msg-Id within the stream's window and by event_id downstream.
+// Package jetstream publishes and consumes events over NATS JetStream: a publisher for
+// the relay and a durable pull consumer. Messages are CloudEvents in binary mode with
+// lowercase headers, deduplicated by Nats-Msg-Id within the stream's window and by
+// event_id downstream.
 package jetstream
 
 import (
@@ -27,11 +27,11 @@ const (
 	duplicateWindow = 2 * time.Minute
 	maxPending      = 1024 // published and not yet acknowledged, per process
 	// ackTimeout is how long an acknowledgement may take. Then it counts as lost: the
-	// message is published again, and its stream knows it by its id.
+	// message is published again, and its stream deduplicates it by its id.
 	ackTimeout = 5 * time.Second
 
-	// The server's code for a store that could not be made, and how often and how
-	// long we ask again.
+	// The server's code for a store that could not be created, and the number and
+	// interval of retries.
 	storeNotCreated = 10049
 	storeRetry      = 20 * time.Millisecond
 	storePatience   = 2 * time.Second
@@ -44,8 +44,8 @@ type Limits struct {
 	Replicas int
 }
 
-// Client is one connection and the streams behind it. It connects when it is
-// first needed and goes on reconnecting for ever.
+// Client is one connection and its streams. It connects on first use and reconnects for
+// ever.
 type Client struct {
 	url    string
 	name   string
@@ -53,18 +53,18 @@ type Client struct {
 
 	making singleflight.Group // of a stream, by subject
 
-	mutex   sync.Mutex // held while connecting, and never while JetStream is asked
+	mutex   sync.Mutex // held while connecting, but never during a JetStream call
 	conn    *nats.Conn
 	js      jetstream.JetStream
-	streams map[string]bool // by subject: they exist, as far as we know
+	streams map[string]bool // by subject: known to exist
 }
 
-// New returns a client that has not connected yet; name is shown to operators.
+// New returns an unconnected client; operators see name.
 func New(url, name string, limits Limits) *Client {
 	return &Client{url: url, name: name, limits: limits, streams: map[string]bool{}}
 }
 
-// Ready connects when needed and returns nil when JetStream answered.
+// Ready connects if needed and returns nil when JetStream answered.
 func (c *Client) Ready(ctx context.Context) error {
 	js, _, err := c.connected("")
 	if err != nil {
@@ -74,8 +74,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return err
 }
 
-// jetstream connects when needed, and makes the stream of subject when it is missing.
-// Other streams are not asked for: one that cannot be made holds up no other subject.
+// jetstream connects if needed, and creates the stream of subject if it is missing. It
+// ignores other streams, so that one that cannot be created blocks no other subject.
 func (c *Client) jetstream(ctx context.Context, subject string) (jetstream.JetStream, error) {
 	js, exists, err := c.connected(subject)
 	if err != nil || exists {
@@ -98,8 +98,8 @@ func (c *Client) jetstream(ctx context.Context, subject string) (jetstream.JetSt
 	}
 }
 
-// connected connects when needed, and reports whether the stream of subject exists, as
-// far as is known.
+// connected connects if needed, and reports whether the stream of subject is known to
+// exist.
 func (c *Client) connected(subject string) (js jetstream.JetStream, exists bool, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -113,8 +113,8 @@ func (c *Client) connected(subject string) (js jetstream.JetStream, exists bool,
 }
 
 func (c *Client) connect() error {
-	// A connection that the server refused (a password changed, say) is closed for
-	// good; the next one may be let in.
+	// A connection that the server refused (a changed password, say) is closed for good;
+	// a new one may be accepted.
 	if c.conn != nil && !c.conn.IsClosed() {
 		return nil
 	}
@@ -123,10 +123,10 @@ func (c *Client) connect() error {
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		// A password that is wrong now may be right later.
 		nats.IgnoreAuthErrorAbort(),
-		// The library would print them; what matters reaches the caller.
+		// The library would print them; important errors reach the caller.
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-		// What is written while the broker is away would be sent much later, by a
-		// worker whose lease is over.
+		// Buffered messages would be sent much later, by a worker whose lease has
+		// expired.
 		nats.ReconnectBufSize(-1),
 		// A store that lost its data comes back without our streams.
 		nats.ReconnectHandler(func(*nats.Conn) { c.forgetStreams() }))
@@ -149,14 +149,14 @@ func (c *Client) forgetStreams() {
 	clear(c.streams)
 }
 
-// forget makes the next use of a subject look for its stream anew.
+// forget makes the next use of a subject look up its stream again.
 func (c *Client) forget(subject string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	delete(c.streams, subject)
 }
 
-// ensureStream is bounded by itself: no caller's patience decides for all that wait.
+// ensureStream has its own timeout, because several callers wait for it.
 func (c *Client) ensureStream(js jetstream.JetStream, subject string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
@@ -171,15 +171,15 @@ func (c *Client) ensureStream(js jetstream.JetStream, subject string) error {
 		Replicas:   c.limits.Replicas,
 		Duplicates: duplicateWindow,
 	})
-	// One that exists with other limits is the operator's choice.
+	// An existing stream with other limits is the operator's choice.
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("stream %s: %w", StreamName(subject), err)
 	}
 	return nil
 }
 
-// createStream tries again while the server still removes the files of a stream
-// of the same name: a delete answers before they are gone.
+// createStream retries while the server still removes the files of a stream of the same
+// name: a delete answers before they are gone.
 func createStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
 	patience := time.After(storePatience)
 	for {
@@ -198,8 +198,8 @@ func createStream(ctx context.Context, js jetstream.JetStream, config jetstream.
 	}
 }
 
-// Inbox is where answers to a user of NATS come. It is the user's own, so that no other
-// may listen there: the events that a consumer takes come as answers, too.
+// Inbox is the subject of answers to a user of NATS. It is the user's own, so that no
+// other user can listen there: fetched events come as answers, too.
 func Inbox(user string) string {
 	if user == "" {
 		return strings.TrimSuffix(nats.InboxPrefix, ".")
@@ -207,8 +207,8 @@ func Inbox(user string) string {
 	return "_INBOX_" + user
 }
 
-// userOf is the user in the first of the addresses, "" where its name is no plain token
-// of a subject.
+// userOf returns the user in the first address, "" if its name is no plain token of a
+// subject.
 func userOf(addresses string) string {
 	first, _, _ := strings.Cut(addresses, ",")
 	u, err := url.Parse(first)
@@ -225,7 +225,7 @@ func StreamName(subject string) string {
 	return strings.ToUpper(strings.ReplaceAll(subject, ".", "_"))
 }
 
-// Close ends the connection. What was not acknowledged comes again.
+// Close ends the connection. Unacknowledged messages are redelivered.
 func (c *Client) Close() {
 	c.mutex.Lock()
 	conn := c.conn

@@ -24,7 +24,7 @@ var _ outbox.Publisher = (*Publisher)(nil)
 // NewPublisher returns a publisher of messages with subject.
 func NewPublisher(client *Client, subject string) *Publisher { return &Publisher{client, subject} }
 
-// Ready returns nil when the subject's stream is there; it is made when it is missing.
+// Ready returns nil when the subject's stream exists; it creates a missing one.
 func (p *Publisher) Ready(ctx context.Context) error {
 	_, err := p.client.jetstream(ctx, p.subject)
 	return err
@@ -44,7 +44,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 			results[i] = fmt.Errorf("%w: %v", outbox.ErrBroker, ctx.Err())
 			continue
 		}
-		// Expected stream: a subject that no stream takes must not look published.
+		// Expected stream: a message without a stream must not count as published.
 		futures[i], err = js.PublishMsgAsync(toMsg(m), jetstream.WithExpectStream(StreamName(m.Subject)))
 		results[i] = p.judge(err)
 	}
@@ -57,14 +57,14 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 		case err := <-future.Err():
 			results[i] = p.judge(err)
 		case <-ctx.Done():
-			// It may be stored all the same; then it is published twice.
+			// It may be stored all the same, and is then published twice.
 			results[i] = fmt.Errorf("%w: no acknowledgement: %v", outbox.ErrBroker, ctx.Err())
 		}
 	}
 	return results
 }
 
-// toMsg is the message as NATS has it.
+// toMsg returns the NATS message.
 func toMsg(m event.Message) *nats.Msg {
 	h := nats.Header{jetstream.MsgIDHeader: {cmp.Or(m.Dedup, m.ID)}}
 	for name, value := range m.Headers() {
@@ -78,8 +78,8 @@ const (
 	codeMessageTooLarge = 10054
 )
 
-// judge says whose fault err is. Whatever is not plainly the message's fault is
-// the broker's: away, full, without a leader, or without the stream.
+// judge attributes err to the message or the broker. Any error that is not clearly the
+// message's is the broker's: away, full, without a leader, or without the stream.
 func (p *Publisher) judge(err error) error {
 	var api *jetstream.APIError
 	switch {
@@ -90,7 +90,7 @@ func (p *Publisher) judge(err error) error {
 	case errors.As(err, &api) && api.ErrorCode == codeMessageTooLarge:
 		return fmt.Errorf("%w: %v", outbox.ErrRefused, err)
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		// The stream is gone: the next Ready makes it again.
+		// The stream is gone: the next Ready creates it again.
 		p.client.forget(p.subject)
 	}
 	return fmt.Errorf("%w: %v", outbox.ErrBroker, err)

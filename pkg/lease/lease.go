@@ -1,24 +1,24 @@
-// Package lease lets many workers share a table of work without losing a row
-// or finishing it twice. A worker claims rows for a limited time, does the
-// work outside any transaction, and finishes, retries or gives up the rows.
+// Package lease lets many workers share a table of work without losing a row or
+// finishing it twice. A worker claims rows for a limited time, does the work outside any
+// transaction, and finishes, retries or fails the rows.
 //
-// Three things make it safe. Every claim takes a fresh fencing token, and
-// nothing changes a claimed row without that token: a worker that was paused
-// for longer than its lease (a zombie) can no longer touch what somebody else
-// now holds, and is told so. The attempt is counted at the claim, so that a
-// payload that kills its worker still comes to an end. The rows claimed with it are
-// claimed again in ever smaller batches until the bad row is alone; only a death in
-// a claim of one counts as an attempt. And the database's clock alone decides when a lease ends; a worker stops early by its own
+// Three things make it safe. Every claim takes a fresh fencing token, and nothing changes
+// a claimed row without that token: a worker that was paused for longer than its lease (a
+// zombie) can no longer touch rows that another worker holds, and learns how many it
+// lost. The attempt is counted at the claim, so a payload that kills its worker still
+// ends. The rows claimed with it are claimed again in ever smaller batches until the bad
+// row is alone; only a death in a claim of one row counts as an attempt. And the
+// database's clock alone decides when a lease ends; a worker stops early by its own
 // monotonic clock, which no time server can move.
 //
-// A table that is leased has these columns; migrations/ has three of them:
+// A leased table has these columns; migrations/ has three such tables:
 //
 //	status, attempt_count, next_retry_at, finished_at, last_error,
 //	claim_token, claim_size, locked_by, locked_at, lease_until
 //
 // and one partial index, (next_retry_at) WHERE finished_at IS NULL. A claim
-// changes neither column, so it is a HOT update; rows in backoff lie behind the
-// index range and finished rows are not in it, so neither slows a claim.
+// changes neither column, so it is a HOT update; rows in backoff lie behind the scanned
+// range of the index, and finished rows are not in it, so neither slows a claim.
 package lease
 
 import (
@@ -34,11 +34,11 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// ErrExhausted is the reason of a row that was claimed as often as it may be and
-// never finished: whatever worked on it was killed or cut off each time.
+// ErrExhausted is the reason of a row that used up its attempts and was never finished:
+// each of its workers was killed or cut off.
 var ErrExhausted = errors.New("its lease ended at the last attempt: the worker never came back")
 
-// Table names what is leased. All of it is constant text of ours: it becomes SQL.
+// Table describes a leased table. All fields become SQL, so they must be constants.
 type Table struct {
 	Name     string // with its schema
 	ID       string // uuid primary key
@@ -47,7 +47,7 @@ type Table struct {
 	InFlight string // status while claimed: IN_FLIGHT, PROCESSING
 	Done     string // status when finished: PUBLISHED, SENT
 	// DeadLetter is an optional INSERT … SELECT … FROM dead, run in the statement
-	// that gives rows up; dead has all columns of the rows as they are afterwards.
+	// that fails rows; dead has all columns of the failed rows.
 	DeadLetter string
 }
 
@@ -66,10 +66,10 @@ type Policy struct {
 	BackoffCap  time.Duration
 }
 
-// DefaultPolicy is the one that the settings default to.
+// DefaultPolicy has the defaults of the settings.
 var DefaultPolicy = Policy{Batch: 200, Lease: 30 * time.Second, MaxAttempts: 10, BackoffBase: time.Second, BackoffCap: time.Minute}
 
-// workFraction of a lease is for work; the rest is left for the statement that finishes it.
+// workFraction of a lease is for the work, and the rest for the statement that finishes it.
 const workFraction = 0.6
 
 // maxErrorBytes bounds last_error.
@@ -85,8 +85,7 @@ type Queue[T any] struct {
 	claimSQL, finishSQL, retrySQL, returnSQL, extendSQL, giveUpSQL string
 }
 
-// New returns a queue over table. worker is shown in locked_by, for people;
-// scan returns pointers into a T in the order of Table.Columns.
+// New returns a queue over table. locked_by shows worker, for operators; scan returns pointers into a T in the order of Table.Columns.
 func New[T any](pool *pgxpool.Pool, table Table, policy Policy, worker string, scan func(*T) []any) *Queue[T] {
 	q := &Queue[T]{pool: pool, policy: policy, worker: worker, scan: scan}
 	q.claimSQL, q.finishSQL, q.retrySQL, q.returnSQL, q.extendSQL, q.giveUpSQL = statements(table)
@@ -97,15 +96,15 @@ func New[T any](pool *pgxpool.Pool, table Table, policy Policy, worker string, s
 type Claimed[T any] struct {
 	ID uuid.UUID
 	// Attempt is this claim's number, from 1; claims that ended with their worker count
-	// when the row was alone in them.
+	// only if the row was alone in them.
 	Attempt int
-	// Exhausted rows used up their attempts and then lost their lease, alone: they
-	// are only to be given up.
+	// Exhausted rows used up their attempts and then lost their lease, alone: the
+	// worker must only fail them.
 	Exhausted bool
 	Row       T
 }
 
-// Claim is what one claim took. Its methods are the only way to change its rows.
+// Claim holds the rows of one claim. Only its methods change them.
 type Claim[T any] struct {
 	Rows []Claimed[T]
 	// Deadline is when work on the rows must stop, by this machine's monotonic
@@ -114,29 +113,28 @@ type Claim[T any] struct {
 
 	queue *Queue[T]
 	token uuid.UUID
-	// leftBehind are rows that a worker died with: others wait for the next claim.
+	// leftBehind means that these rows' last worker died: more rows of it wait for the
+	// next claim.
 	leftBehind bool
 }
 
-// Full reports whether the claim took as many rows as it may, so that there are
-// probably more.
+// Full reports whether the claim reached its limit, so there are probably more rows.
 func (c *Claim[T]) Full() bool { return c.leftBehind || len(c.Rows) >= c.queue.policy.Batch }
 
-// Failure is a row that could not be worked on, and why.
+// Failure is a row whose work failed, and why.
 type Failure struct {
 	ID     uuid.UUID
 	Reason error
-	// After, when above zero, replaces the backoff: the other side asked for it.
+	// After, when above zero, replaces the backoff, as the receiver asked.
 	After time.Duration
 }
 
-// Claim takes up to Policy.Batch rows that are due: PENDING, or with a lease
-// that ended; of rows whose lease ended together, half. It returns an empty claim
-// when there are none.
+// Claim takes up to Policy.Batch due rows: PENDING, or with an expired lease; of rows
+// whose lease expired together, half. It returns an empty claim when there are none.
 func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
 	token := uuid.New()
-	// The lease starts in the database, after this moment: measured from here,
-	// our deadline can only be early.
+	// The lease starts in the database after this moment, so a deadline measured from
+	// here can only be early.
 	started := time.Now()
 	rows, err := q.pool.Query(ctx, q.claimSQL, q.policy.Batch, token, q.worker, q.policy.Lease, q.policy.MaxAttempts)
 	if err != nil {
@@ -154,15 +152,15 @@ func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
 	return claim, nil
 }
 
-// Finish marks rows as done, in one statement. lost counts those that this
-// claim no longer holds: they are somebody else's, and were left alone.
+// Finish marks rows as done, in one statement. lost counts the rows that this claim no
+// longer holds, which stay unchanged.
 func (c *Claim[T]) Finish(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
 	return c.exec(ctx, "finish", c.queue.finishSQL, ids, ids, c.token)
 }
 
-// Retry puts rows back, each with its reason, to be due after its backoff:
-// min(cap, base·2^failures)·(0.5+random). Rows at their last attempt are given
-// up instead; dead counts them.
+// Retry returns rows, each with its reason, to be due after their backoff:
+// min(cap, base·2^failures)·(0.5+random). Rows at their last attempt become FAILED
+// instead; dead counts them.
 func (c *Claim[T]) Retry(ctx context.Context, failures []Failure) (dead, lost int, err error) {
 	again, last := c.split(failures)
 	ids, reasons, after := columns(again)
@@ -178,7 +176,7 @@ func (c *Claim[T]) Retry(ctx context.Context, failures []Failure) (dead, lost in
 	return len(last) - lostLast, lost + lostLast, nil
 }
 
-// split separates failures that may be tried again from those at their last attempt.
+// split separates failures that may be retried from those at their last attempt.
 func (c *Claim[T]) split(failures []Failure) (again, last []Failure) {
 	attempts := make(map[uuid.UUID]int, len(c.Rows))
 	for _, row := range c.Rows {
@@ -194,8 +192,8 @@ func (c *Claim[T]) split(failures []Failure) (again, last []Failure) {
 	return again, last
 }
 
-// Return puts rows back without using up an attempt: what they need (a broker,
-// say) is away, which is not their fault. They are due again after a backoff.
+// Return returns rows without using up an attempt, because something that they need (a
+// broker, say) is away. They are due again after a backoff.
 func (c *Claim[T]) Return(ctx context.Context, failures []Failure) (lost int, err error) {
 	ids, reasons, _ := columns(failures)
 	return c.exec(ctx, "return", c.queue.returnSQL, ids, ids, c.token, reasons, c.queue.policy.BackoffBase.Seconds())
@@ -207,7 +205,7 @@ func (c *Claim[T]) GiveUp(ctx context.Context, failures []Failure) (lost int, er
 	return c.exec(ctx, "give up", c.queue.giveUpSQL, ids, ids, c.token, reasons)
 }
 
-// Extend renews the lease of rows whose work takes long, and moves Deadline.
+// Extend renews the lease of rows with long work, and moves Deadline.
 func (c *Claim[T]) Extend(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
 	started := time.Now()
 	lost, err = c.exec(ctx, "extend", c.queue.extendSQL, ids, ids, c.token, c.queue.policy.Lease)

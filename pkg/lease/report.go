@@ -1,7 +1,7 @@
 package lease
 
-// Report counts what became of the rows, or messages, that a worker took on. It
-// is what a tick answers.
+// Report counts the results of the rows, or messages, that a worker claimed. A tick
+// answers with it.
 type Report struct {
 	Claimed   int  `json:"claimed"`
 	Done      int  `json:"done"`
@@ -11,7 +11,7 @@ type Report struct {
 	More      bool `json:"more"` // there is work left
 }
 
-// Add counts a further step; what is left is what that one left.
+// Add adds a later step's report, whose More replaces the earlier one.
 func (r *Report) Add(step Report) {
 	r.Claimed += step.Claimed
 	r.Done += step.Done
@@ -21,9 +21,9 @@ func (r *Report) Add(step Report) {
 	r.More = step.More
 }
 
-// Beside counts what was done elsewhere at the same time: there is more while
+// Merge adds the report of work done at the same time: there is more while
 // either has more.
-func (r *Report) Beside(other Report) {
+func (r *Report) Merge(other Report) {
 	more := r.More || other.More
 	r.Add(other)
 	r.More = more

@@ -8,20 +8,20 @@ import (
 	"github.com/google/uuid"
 )
 
-// Outcome says what became of the rows of a claim.
+// Outcome sorts the rows of a claim by their results.
 type Outcome struct {
 	Done     []uuid.UUID
-	Retry    []Failure // failed, and may be tried again
-	Returned []Failure // not tried
-	Dead     []Failure // can never be done
+	Retry    []Failure // failed, and may be retried
+	Returned []Failure // not attempted
+	Dead     []Failure // can never succeed
 }
 
-// settleTimeout bounds the statements after the work. When it outlasts a short
-// lease, the fencing token still keeps them from touching what others hold.
+// settleTimeout bounds the statements after the work. If it outlasts a short lease, the
+// fencing token still protects rows that others hold.
 const settleTimeout = 5 * time.Second
 
-// Settle writes an outcome down, in one statement for each kind that there is,
-// and reports it. It does so even when ctx has ended: the work is done.
+// Settle records an outcome, in one statement for each kind, and reports it. It does so
+// even after the end of ctx, because the work is done.
 func (c *Claim[T]) Settle(ctx context.Context, o Outcome) (Report, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()

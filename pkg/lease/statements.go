@@ -6,8 +6,8 @@ import (
 )
 
 // statements writes the SQL of one table. Every change of a claimed row ends
-// with the same condition, held: its id, this claim's fencing token, and still
-// in flight. Each statement answers how many rows it changed.
+// with the same condition, held: its id, this claim's fencing token, and still in
+// flight. Each statement returns the number of changed rows.
 func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string) {
 	names := strings.NewReplacer(
 		"{table}", t.Name, "{id}", t.ID, "{columns}", prefixed(t.Columns), "{where}", cmp.Or(t.Where, "true"),
@@ -22,15 +22,15 @@ func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string)
 }
 
 // The rows are chosen in a CTE, which runs once: as a subquery (id IN (SELECT …
-// LIMIT …)) the planner may run it again, and claim more than the limit.
-// MATERIALIZED says that this is meant.
+// LIMIT …)) the planner may run it again, and claim more than the limit. MATERIALIZED
+// forbids that.
 //
-// Rows whose lease ended died together with their worker, and one of them may be what
-// killed it. They are claimed apart from all others, and of those that died together
-// half at most: so the rest is published, and the bad one ends up alone. Only a death
-// alone counts as an attempt, and only a row that died alone is exhausted: a worker
-// that cannot live takes nothing with it. A row has a claim_token while it is leased,
-// so what is PENDING counts as one group here.
+// Rows whose lease expired died together with their worker, and one of them may have
+// killed it. They are claimed apart from all others, and at most half of those that died
+// together: so the good rows are finished, and the bad one ends up alone. Only a death
+// alone counts as an attempt, and only a row that died alone is exhausted: a worker that
+// always crashes fails no row. A row has a claim_token only while it is leased, so
+// PENDING rows are one group here.
 const claimSQL = `
 WITH due AS MATERIALIZED (
 	SELECT {id} AS id, attempt_count, claim_token, coalesce(claim_size, $1) AS claim_size, next_retry_at
@@ -69,8 +69,8 @@ WITH done AS (
 )
 SELECT count(*) FROM done`
 
-// The exponent is the number of failures before this one, and bounded so that
-// power() cannot overflow.
+// The exponent is the number of earlier failures, bounded so that power() cannot
+// overflow.
 const retrySQL = `
 WITH done AS (
 	UPDATE {table} t

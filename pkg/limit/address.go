@@ -7,22 +7,20 @@ import (
 	"strings"
 )
 
-// unknown is what a request counts as that comes from no IP address, such as over a
-// Unix socket.
+// unknown is the address of requests without an IP address, such as over a Unix socket.
 const unknown = "unknown"
 
-// networkBits of an IPv6 address say whose it is. A subscriber owns a /64 and could
-// rotate through it.
+// networkBits is the prefix of an IPv6 address that counts: a subscriber owns a /64 and
+// could rotate through it.
 const networkBits = 64
 
-// Address returns what a request without an identity counts as: an IPv4 address,
-// the /64 of an IPv6 address, or "unknown".
+// Address returns the key by which a request without an identity counts: an IPv4
+// address, the /64 of an IPv6 address, or "unknown".
 //
-// It is the TCP peer. Only when that is a proxy in trusted, it is the rightmost
-// entry of X-Forwarded-For that is not in trusted: what stands left of it was
-// written by somebody we do not know. An entry that is no address ends the
-// search at the one right of it, or at the peer. trusted should hold the
-// addresses of proxies only, because whoever is in it can say to be anybody.
+// It is the TCP peer. Only if the peer is a proxy in trusted, it is the rightmost entry
+// of X-Forwarded-For that is not in trusted: entries left of it may be forged. An invalid
+// entry ends the search at the entry right of it, or at the peer. trusted should hold
+// addresses of proxies only, because a trusted host can claim any address.
 func Address(r *http.Request, trusted []netip.Prefix) string {
 	peer, ok := parseAddress(r.RemoteAddr)
 	if !ok {
@@ -49,7 +47,7 @@ func client(last netip.Addr, forwarded []string, trusted []netip.Prefix) netip.A
 	return last
 }
 
-// cutLast returns what is before and after the last comma, and whether there is one.
+// cutLast splits at the last comma, and returns whether there is one.
 func cutLast(line string) (before, entry string, more bool) {
 	i := strings.LastIndexByte(line, ',')
 	if i < 0 {
@@ -58,7 +56,7 @@ func cutLast(line string) (before, entry string, more bool) {
 	return line[:i], line[i+1:], true
 }
 
-// parseAddress reads an address with or without port, brackets and zone.
+// parseAddress parses an address with or without port, brackets and zone.
 func parseAddress(s string) (netip.Addr, bool) {
 	s = strings.Trim(s, " \t")
 	a, err := netip.ParseAddr(s)
@@ -91,8 +89,8 @@ func counted(a netip.Addr) string {
 	return netip.PrefixFrom(a, networkBits).Masked().String()
 }
 
-// ParsePrefixes reads networks (10.0.0.0/8) and single addresses. Its error names
-// the entry that is neither.
+// ParsePrefixes parses networks (10.0.0.0/8) and single addresses. Its error names the
+// invalid entry.
 func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 	prefixes := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
@@ -105,7 +103,7 @@ func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// mappedBits is how long the prefix ::ffff:0:0 of mapped IPv4 addresses is.
+// mappedBits is the length of the prefix ::ffff:0:0 of mapped IPv4 addresses.
 const mappedBits = 96
 
 func parsePrefix(text string) (netip.Prefix, error) {

@@ -9,22 +9,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Places are how many things a key may hold open at once, such as live streams.
+// Places bounds how many things a key may hold open at once, such as live streams.
 type Places struct {
-	Name string // as of a Policy
+	Name string // as in a Policy
 	Most int
 }
 
 const (
-	// placeLifetime is how long Redis counts what nobody says is still open: so long
-	// are the places of a process lost that was killed.
+	// placeLifetime is how long Redis counts a place without a refresh, and so how long
+	// a killed process keeps its places.
 	placeLifetime = 15 * time.Second
-	// placeTries is how often it is said in that time: one that fails loses nothing.
+	// placeTries is the number of refreshes in that time, so that one may fail.
 	placeTries = 3
 )
 
-// holdScript counts ARGV[1] among what is open of KEYS[1], a sorted set by when each
-// is forgotten, for ARGV[2] ms; unless ARGV[3] others are open, where 0 is any number.
+// holdScript adds place ARGV[1] for ARGV[2] ms to KEYS[1], a sorted set by expiry, unless
+// ARGV[3] others are open; 0 allows any number.
 var holdScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -37,12 +37,12 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1`)
 
-// Hold takes a place of key's and reports whether there was one; leave gives it back
-// and may be called again. A place is counted for all processes, and that of a
-// process that was killed is free after 15 s.
+// Hold takes one of key's places and reports whether one was free; leave gives it back
+// and may be called again. Places count for all processes, and those of a killed process
+// are free after 15 s.
 //
-// Without Redis a key has Most places in each process: what is open goes on, and is
-// counted again when Redis is back, even where that is more than Most together. Hold
+// Without Redis a key has Most places in each process. Open places stay, and are counted
+// again when Redis is back, even if they are more than Most together. Hold
 // and leave take 100 ms at most.
 func (l *Limiter) Hold(ctx context.Context, p Places, key string) (leave func(), ok bool) {
 	key = "open:" + keyOf(p.Name, key)
@@ -69,7 +69,7 @@ type holding struct {
 	left, given chan struct{} // closed by leave, and when the place is free
 }
 
-// keep says that the place is taken until it is left, and then that it is free.
+// keep refreshes the place until it is left, and then frees it.
 func (h *holding) keep(ctx context.Context) {
 	defer close(h.given)
 	refresh := time.NewTicker(h.limiter.lifetime / placeTries)

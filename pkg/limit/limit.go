@@ -1,9 +1,8 @@
-// Package limit counts requests and says when there are too many: GCRA (the
-// leaky bucket as a meter) in Redis, shared by all processes. Each key has a
-// bucket of Burst tokens that refills at Rate; a request takes one. Without
-// Redis the limit goes on in each process alone, so a limit is never a reason
-// for a request to fail, and for that long a caller gets at most the limit times
-// the number of processes. Hold bounds in the same way what is open at once.
+// Package limit bounds the rate of requests: GCRA (the leaky bucket as a meter) in
+// Redis, shared by all processes. Each key has a bucket of Burst tokens that refills at
+// Rate; a request takes one token. Without Redis each process limits by itself, so an
+// outage fails no request, and meanwhile a caller gets at most the limit times the number
+// of processes. Hold bounds in the same way how many things are open at once.
 package limit
 
 import (
@@ -16,16 +15,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Policy is one limit. Values of Rate and Burst below 1 count as 1: a mistake
-// neither locks everybody out nor lets everybody in.
+// Policy is one limit. Values of Rate and Burst below 1 count as 1, so that a mistake
+// neither locks all callers out nor lets all requests in.
 type Policy struct {
 	// Name is shown to callers and is part of the key: letters, digits, - and _.
 	Name string
-	// Rate is how many requests a Period allows in the long run.
+	// Rate is the number of requests per Period in the long run.
 	Rate int
 	// Period of Rate; 0 is a second.
 	Period time.Duration
-	// Burst is how many requests may come at once after a pause.
+	// Burst is the number of requests that may come at once after a pause.
 	Burst int
 }
 
@@ -43,13 +42,11 @@ func (p Policy) interval() float64 { return float64(p.Period) / float64(p.Rate) 
 const (
 	// patience is how long one request waits for Redis, unless SetPatience is called.
 	patience = 100 * time.Millisecond
-	// retryEvery is how often Redis is asked while it does not answer, by one
-	// request each time.
+	// retryEvery is how often one request asks Redis again while it does not answer.
 	retryEvery = time.Second
 )
 
-// Limiter keeps limits. It is safe for concurrent use and holds nothing that
-// would have to be closed.
+// Limiter enforces limits. It is safe for concurrent use and needs no Close.
 type Limiter struct {
 	client   redis.UniversalClient // nil: this process alone
 	shared   *redis_rate.Limiter   // on client
@@ -59,13 +56,13 @@ type Limiter struct {
 	patience time.Duration
 	lifetime time.Duration // of a place
 
-	began time.Time // what retryAt counts from, by the monotonic clock
+	began time.Time // origin of retryAt, by the monotonic clock
 	// retryAt is when Redis may be asked again, in nanoseconds; 0 while it answers.
 	retryAt atomic.Int64
 }
 
-// New returns a limiter on client, which stays the caller's to close; without a
-// client every limit is this process's own.
+// New returns a limiter on client, which the caller closes; without a client this
+// process limits alone.
 func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
 	l := &Limiter{log: log, patience: patience, lifetime: placeLifetime, began: time.Now()}
 	if client != nil {
@@ -74,17 +71,17 @@ func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
 	return l
 }
 
-// SetPatience sets how long a request waits for Redis, which is 100 ms without it. It
-// is called before the first request.
+// SetPatience sets how long a request waits for Redis, by default 100 ms. Call it before
+// the first request.
 func (l *Limiter) SetPatience(d time.Duration) { l.patience = d }
 
 // Allow counts one request of key and says whether it is within p. Refused
 // requests cost nothing; retrying delays nobody.
 //
-// It takes 100 ms at most (see SetPatience). When Redis does not answer in that
-// time, it is left alone for a second and the limit goes on in this process, with a
-// full bucket for every key; then one request asks again, and only that one waits.
-// The end of ctx does not end the counting: a request that was begun is a request.
+// It takes 100 ms at most (see SetPatience). If Redis does not answer in that time, this
+// process limits alone for a second, with a full bucket for every key; then one request
+// asks Redis again, and only that one waits. The end of ctx does not stop the counting: a
+// request that has begun counts.
 func (l *Limiter) Allow(ctx context.Context, p Policy, key string) Result {
 	p = p.effective()
 	key = keyOf(p.Name, key)

@@ -10,15 +10,15 @@ import (
 // maxLocalKeys bounds the memory of a limiter to some 3 MB.
 const maxLocalKeys = 10_000
 
-// bucketKey has the policy in it, so that a policy that changed is another bucket.
+// bucketKey contains the policy, so a changed policy gets a new bucket.
 type bucketKey struct {
 	policy Policy
 	key    string
 }
 
-// local counts in this process. Buckets live in two generations: when the recent
-// one is full it becomes the older one, and what nobody asked for meanwhile is
-// forgotten. A key that is busy is never forgotten, however many others come.
+// local counts in this process. Buckets live in two generations: when the recent one is
+// full, it becomes the older one, and buckets that were not used meanwhile are dropped. A
+// busy key is never dropped, however many others come.
 type local struct {
 	mutex         sync.Mutex
 	recent, older map[bucketKey]*rate.Limiter
@@ -28,8 +28,8 @@ func (l *local) allow(p Policy, key string) Result {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	b := l.bucket(bucketKey{p, key})
-	// Under the lock: a rate.Limiter that is given times out of order counts the
-	// time between them twice.
+	// Under the lock: a rate.Limiter counts the time between two calls twice if their
+	// times are out of order.
 	now := time.Now()
 	allowed := b.AllowN(now, 1)
 	return newResult(p, allowed, b.TokensAt(now))

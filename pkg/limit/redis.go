@@ -19,13 +19,13 @@ func (l *Limiter) ask(ctx context.Context, p Policy, key string) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	// Not its Remaining: the script cuts off what rounding made a little less than a
+	// Not its Remaining: the script truncates tokens that rounding left a little below a
 	// whole.
 	tokens := float64(p.Burst) - float64(counted.ResetAfter)/p.interval()
 	return newResult(p, counted.Allowed > 0, tokens), nil
 }
 
-// within returns what do does, or an error after patience.
+// within returns the result of do, or an error after patience.
 func within[T any](ctx context.Context, patience time.Duration, do func(context.Context) (T, error)) (T, error) {
 	// Not the request's own deadline: a client that hangs up would look like a
 	// Redis that does not answer, and would cost its connection.
@@ -36,7 +36,7 @@ func within[T any](ctx context.Context, patience time.Duration, do func(context.
 		err   error
 	}
 	answered := make(chan answer, 1)
-	// On the side, because a client honours the deadline of a context only when its
+	// In a goroutine, because a client honours a context's deadline only if its
 	// ContextTimeoutEnabled is set. Otherwise its own timeouts end this later.
 	go func() {
 		value, err := do(ctx)
@@ -51,7 +51,7 @@ func within[T any](ctx context.Context, patience time.Duration, do func(context.
 	}
 }
 
-// mayAsk says whether this request may ask Redis, and whether it is the one that
+// mayAsk returns whether this request may ask Redis, and whether it is the probe that
 // finds out if Redis is back.
 func (l *Limiter) mayAsk() (ask, probe bool) {
 	if l.shared == nil {
@@ -75,8 +75,7 @@ func (l *Limiter) away(ctx context.Context, err error) {
 	}
 }
 
-// back is for the probe only: an answer to what was asked before Redis went away
-// says nothing about now.
+// back is for the probe only: an answer to an earlier request says nothing about now.
 func (l *Limiter) back(ctx context.Context) {
 	if l.retryAt.Swap(0) != 0 {
 		l.log.InfoContext(ctx, "rate limits are shared again: redis answers")
@@ -85,12 +84,12 @@ func (l *Limiter) back(ctx context.Context) {
 
 func (l *Limiter) now() int64 { return int64(time.Since(l.began)) }
 
-// maxKeyBytes of a key are stored as they are.
+// maxKeyBytes is the length up to which a key is stored unchanged.
 const maxKeyBytes = 64
 
-// keyOf returns where the bucket of key is; redis_rate puts "rate:" before it.
-// The braces make one cluster slot of it, and keep a key from reaching out. What
-// is long or strange becomes its SHA-256, marked by a # that no plain key has.
+// keyOf returns the Redis key of key's bucket, before which redis_rate puts "rate:". The
+// braces put it into one cluster slot and isolate callers' input. A long or unusual key
+// becomes its SHA-256, marked by a # that no plain key has.
 func keyOf(name, key string) string {
 	if len(key) > maxKeyBytes || strings.IndexFunc(key, strange) >= 0 {
 		sum := sha256.Sum256([]byte(key))

@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
 
-// Result is what became of one request.
+// Result is the decision about one request.
 type Result struct {
 	Policy  Policy
 	Allowed bool
@@ -21,7 +21,7 @@ type Result struct {
 	RetryAfter time.Duration
 }
 
-// almostOne makes a whole token of one that rounding left a little short.
+// almostOne counts a token that rounding left a little short as whole.
 const almostOne = 1e-3
 
 func newResult(p Policy, allowed bool, tokens float64) Result {
@@ -30,7 +30,7 @@ func newResult(p Policy, allowed bool, tokens float64) Result {
 	if allowed {
 		r.Remaining = max(0, int(math.Floor(tokens+almostOne)))
 	} else {
-		// Never 0, which would say that it was allowed.
+		// Never 0, which would mean that it was allowed.
 		r.RetryAfter = max(1, duration((1-tokens)*p.interval()))
 	}
 	return r
@@ -49,8 +49,8 @@ func duration(ns float64) time.Duration {
 
 // WriteHeaders adds RateLimit-Policy and RateLimit as of the IETF's
 // draft-ietf-httpapi-ratelimit-headers-11, and Retry-After when the request is
-// not allowed. They are added and not set, so that the results of several
-// policies can stand side by side; call it once for each.
+// not allowed. They are added and not set, so that a response can carry the results of
+// several policies; call it once for each.
 //
 //	RateLimit-Policy: "player";q=1000;w=4
 //	RateLimit: "player";r=998;t=1
@@ -72,7 +72,7 @@ func (r Result) WriteHeaders(h http.Header) {
 }
 
 // Err is nil when the request is allowed, and otherwise a fault.RateLimited with
-// the code rate_limited that says when to ask again.
+// the code rate_limited and the time to wait.
 func (r Result) Err() error {
 	if r.Allowed {
 		return nil

@@ -2,8 +2,8 @@ package live
 
 import "sync"
 
-// listeners says who listens to which user. What of it the connection does not
-// know yet is touched.
+// listeners has the listeners of each user. Users whose changes the connection does not
+// know yet are touched.
 type listeners struct {
 	mutex   sync.Mutex
 	of      map[string]map[chan struct{}]bool
@@ -52,7 +52,7 @@ func (l *listeners) take() map[string]bool {
 	return users
 }
 
-// touch makes take return everyone: a new connection knows nobody.
+// touch makes take return all users, because a new connection has no subscriptions.
 func (l *listeners) touch() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

@@ -1,7 +1,7 @@
-// Package live tells whoever streams to a user that there may be news in the
-// table. A nudge is an empty message of core NATS on live.<user_id>: it may be
-// lost, come twice or come late. The table is the truth; whoever streams looks
-// at it on every nudge, and now and then without one.
+// Package live nudges the streams of a user when there may be news in the table. A nudge
+// is an empty message of core NATS on live.<user_id>, which may be lost, repeated or
+// late. The table is the truth; a stream reads it on every nudge, and periodically without
+// one.
 package live
 
 import (
@@ -20,24 +20,23 @@ const (
 	connectTimeout  = 3 * time.Second
 	reconnectWait   = 500 * time.Millisecond
 	reconnectJitter = 250 * time.Millisecond
-	// A broker that hangs without closing the connection is noticed after about
-	// pingInterval times pingsOut, or when it takes no bytes for writeTimeout.
+	// A broker that hangs without closing the connection is detected after about
+	// pingInterval times pingsOut, or when it accepts no bytes for writeTimeout.
 	pingInterval = 15 * time.Second
 	pingsOut     = 2
 	writeTimeout = 2 * time.Second
-	// flushTimeout bounds the wait for the broker to know new listeners.
+	// flushTimeout bounds the wait for the broker to confirm new subscriptions.
 	flushTimeout = 2 * time.Second
-	// closeWait bounds Close; a connection attempt under way may outlast it.
+	// closeWait bounds Close; a connection attempt in progress may outlast it.
 	closeWait = time.Second
 
-	outgoingSize = 4096 // nudges on their way out, per process
-	incomingSize = 8192 // nudges that came and were not yet handed on
+	outgoingSize = 4096 // nudges to be sent, per process
+	incomingSize = 8192 // received nudges that are not yet dispatched
 )
 
-// Hub is one connection, the nudges that go out over it and the listeners that
-// wait for them. It connects when it is first used and goes on reconnecting for
-// ever. Only its own goroutine touches the connection, because the library
-// holds a lock while it dials: no method of Hub but Close ever waits for it.
+// Hub is one connection with its outgoing nudges and its listeners. It connects on first
+// use and reconnects for ever. Only its own goroutine uses the connection, because the
+// library holds a lock while it dials: no method of Hub but Close ever waits for it.
 type Hub struct {
 	url  string
 	name string
@@ -55,7 +54,7 @@ type Hub struct {
 	missed    chan struct{}  // one token when nudges may have been missed
 }
 
-// New returns a hub that has not connected yet; name is shown to operators.
+// New returns an unconnected hub; operators see name.
 func New(url, name string) *Hub {
 	h := &Hub{
 		url: url, name: name, listeners: newListeners(),
@@ -65,9 +64,8 @@ func New(url, name string) *Hub {
 	return h
 }
 
-// Connect begins to connect and returns at once. Tell and Listen do it too, but
-// what is told before there is a connection is lost: whoever tells calls Connect
-// when it starts.
+// Connect begins to connect and returns at once. Tell and Listen do so, too, but nudges
+// without a connection are lost, so senders call Connect at their start.
 func (h *Hub) Connect() {
 	h.start.Lock()
 	defer h.start.Unlock()
@@ -78,10 +76,9 @@ func (h *Hub) Connect() {
 	h.running.Go(h.run)
 }
 
-// Tell nudges everyone, in whatever process, who listens to userID. It never
-// waits, so the context does not matter. While there is no connection, when
-// more than 4,096 nudges wait to go out, and for a user that nobody can listen
-// to, it does nothing; see Lost.
+// Tell nudges all listeners of userID in all processes. It never waits, so it ignores the
+// context. It does nothing while there is no connection, while 4,096 nudges wait to be
+// sent, and for an invalid user id; see Lost.
 func (h *Hub) Tell(_ context.Context, userID string) {
 	if !listenable(userID) {
 		h.lost.Add(1)
@@ -99,17 +96,16 @@ func (h *Hub) Tell(_ context.Context, userID string) {
 	}
 }
 
-// Lost returns how many nudges this hub knows it did not send.
+// Lost returns the number of nudges that this hub knows it did not send.
 func (h *Hub) Lost() int64 { return h.lost.Load() }
 
 var errClosed = errors.New("the hub is closed")
 
-// Listen returns a channel that holds one token at most, however often the user
-// is told of. It gets its first token when the broker knows of this listener,
-// and one after each reconnect: what came before was missed, so the reader looks
-// at the table now. Listen does not wait for a connection. The channel is never
-// closed; stop ends the listening and may be called again. The error is
-// ErrUserID, or fault.Unavailable after Close.
+// Listen returns a channel that holds at most one token, however many nudges arrive. It
+// gets its first token when the broker has the subscription, and one after each
+// reconnect: earlier nudges were missed, so the reader must read the table then. Listen
+// does not wait for a connection. The channel is never closed; stop ends the listening
+// and may be called again. The error is ErrUserID, or fault.Unavailable after Close.
 func (h *Hub) Listen(userID string) (nudges <-chan struct{}, stop func(), err error) {
 	if !listenable(userID) {
 		return nil, nil, ErrUserID
@@ -122,8 +118,7 @@ func (h *Hub) Listen(userID string) (nudges <-chan struct{}, stop func(), err er
 	return channel, sync.OnceFunc(func() { h.listeners.remove(userID, channel) }), nil
 }
 
-// Close sends the nudges that wait to go out and ends the connection. It waits
-// for a second at most.
+// Close sends the waiting nudges and ends the connection. It waits for a second at most.
 func (h *Hub) Close() {
 	h.start.Lock()
 	h.end()

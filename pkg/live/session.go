@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// run keeps one session after the other until the hub is closed. A session ends
-// earlier only when the library gave its connection up for good.
+// run keeps one session after the other until the hub is closed. A session ends earlier
+// only when the library abandons its connection.
 func (h *Hub) run() {
 	for h.context.Err() == nil {
 		if s, err := h.connect(); err == nil {
@@ -19,7 +19,7 @@ func (h *Hub) run() {
 			h.state.Store(away)
 			s.conn.Close()
 		} else {
-			h.listeners.take() // forget who came and went; serve begins with everyone
+			h.listeners.take() // drop changes; serve begins with all users
 		}
 		select {
 		case <-h.context.Done():
@@ -31,11 +31,11 @@ func (h *Hub) run() {
 // States of the connection.
 const (
 	away  = iota
-	back  // it is there, and its listeners are not told yet
-	known // they are
+	back  // connected, before listeners got their token
+	known // after that
 )
 
-// session is a connection and what it is subscribed to, one subscription a user.
+// session is a connection and its subscriptions, one for each user.
 type session struct {
 	hub           *Hub
 	conn          *nats.Conn
@@ -45,7 +45,7 @@ type session struct {
 
 func (h *Hub) connect() (*session, error) {
 	s := &session{hub: h, subscriptions: map[string]*nats.Subscription{}, closed: make(chan struct{})}
-	// The library runs these handlers one after the other, in the order of what happened.
+	// The library runs these handlers one after the other, in the order of events.
 	up := func(*nats.Conn) {
 		h.state.Store(back)
 		signal(h.missed)
@@ -56,14 +56,13 @@ func (h *Hub) connect() (*session, error) {
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout),
 		// A password that is wrong now may be right later.
 		nats.IgnoreAuthErrorAbort(),
-		// A nudge that was kept while the broker was away tells nothing: listeners
-		// look at the table when they are connected again.
+		// Buffered nudges are useless: listeners read the table after a reconnect.
 		nats.ReconnectBufSize(-1),
 		nats.ConnectHandler(up), nats.ReconnectHandler(up),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { h.state.Store(away) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(s.closed) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			// The library dropped what did not fit into incoming.
+			// The library dropped nudges that did not fit into incoming.
 			if errors.Is(err, nats.ErrSlowConsumer) {
 				signal(h.missed)
 			}
@@ -107,7 +106,7 @@ func (s *session) send(userID string) {
 	}
 }
 
-// sendRest sends what was told before Close; closing the connection flushes it.
+// sendRest sends the nudges before Close; closing the connection flushes them.
 func (s *session) sendRest() {
 	for {
 		select {
@@ -119,8 +118,8 @@ func (s *session) sendRest() {
 	}
 }
 
-// subscribe brings the subscriptions up to date with the listeners, and returns
-// the users of whom listeners came or went.
+// subscribe updates the subscriptions to the listeners, and returns the users whose
+// listeners changed.
 func (s *session) subscribe() map[string]bool {
 	users := s.hub.listeners.take()
 	for userID, wanted := range users {
@@ -139,9 +138,9 @@ func (s *session) subscribe() map[string]bool {
 	return users
 }
 
-// settle waits until the broker knows the subscriptions, and then has users look
-// at the table. When the broker does not answer in time they look all the same:
-// a token too many does no harm.
+// settle waits until the broker has the subscriptions, and then signals the users'
+// listeners. It also signals them when the broker does not answer in time: an extra token
+// does no harm.
 func (s *session) settle(users iter.Seq[string]) {
 	ctx, cancel := context.WithTimeout(s.hub.context, flushTimeout)
 	defer cancel()

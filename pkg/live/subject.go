@@ -11,8 +11,8 @@ const Everybody = prefix + "*"
 
 const (
 	prefix = "live."
-	// maxUserID bytes keep a subject far below what makes the broker hang up on the
-	// whole connection (4 KiB a protocol line).
+	// maxUserID keeps a subject far below the length (4 KiB a protocol line) at which the
+	// broker closes the whole connection.
 	maxUserID = 128
 )
 
@@ -20,8 +20,8 @@ func subject(userID string) string { return prefix + userID }
 
 func userOf(msg *nats.Msg) string { return msg.Subject[len(prefix):] }
 
-// listenable reports whether userID is one plain token of a subject: a dot or a
-// wildcard would reach other people's.
+// listenable reports whether userID is one plain token of a subject: a dot or a wildcard
+// would reach other users' subjects.
 func listenable(userID string) bool {
 	if userID == "" || len(userID) > maxUserID {
 		return false
@@ -36,6 +36,6 @@ func listenable(userID string) bool {
 	return true
 }
 
-// ErrUserID is the answer for a user that nobody can listen to.
+// ErrUserID is the error for a user id that cannot be a subject.
 var ErrUserID = fault.New(fault.Invalid, "live_user_id_invalid",
 	"Live notifications need a user id of 1 to %d letters, digits, _ and -; read the inbox instead.", maxUserID)

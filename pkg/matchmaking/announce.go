@@ -29,22 +29,22 @@ var sessionScript = redis.NewScript(sessionSource)
 const (
 	// claimEntries is how many entries, of up to MaxPairs matches, a step claims.
 	claimEntries = 4
-	// entryLease is how long a worker may take for them before another one claims
-	// them; longer than finding servers and publishing together.
+	// entryLease is how long a worker may hold entries before another one claims them;
+	// longer than allocating servers and publishing together.
 	entryLease = 15 * time.Second
-	// entryRetry is when what could not be told is tried again.
+	// entryRetry is when matches that could not be announced are retried.
 	entryRetry = 2 * time.Second
-	// allocations is how many servers are asked for at once, and allocateTimeout how
-	// long one may take.
+	// allocations bounds the concurrent calls of the allocator, and allocateTimeout
+	// each of them.
 	allocations     = 16
 	allocateTimeout = 3 * time.Second
 	publishTimeout  = 5 * time.Second
 )
 
-// Announcer finds a game server for each match and carries its event to the
-// broker. It claims entries of the modes' streams through a Redis consumer group:
-// what a worker that died had claimed comes to another when the lease is over. An
-// event may be published twice, then; those who are told know it by its id.
+// Announcer allocates a game server for each match and publishes the match's event.
+// It claims entries of the modes' streams through a Redis consumer group: when a worker
+// dies, another one claims its entries at the end of the lease. The event may then be
+// published twice; consumers deduplicate by its id.
 type Announcer struct {
 	store     *Store
 	allocator Allocator
@@ -55,26 +55,26 @@ type Announcer struct {
 	log       *slog.Logger
 
 	mutex   sync.Mutex
-	cursors map[string]string             // where to go on looking for what others left, by mode
+	cursors map[string]string             // by mode, where the search for abandoned entries continues
 	handled map[string]map[string]outcome // by entry and match, of entries that are not finished
 }
 
-// outcome is what was done about a match.
+// outcome is how an announcer has handled a match.
 type outcome int
 
 const (
 	pending outcome = iota
 	published
-	buried // put aside
+	buried // set aside
 )
 
-// maxHandled bounds of how many unfinished entries an announcer remembers what it has
-// done; what it forgets it publishes twice.
+// maxHandled bounds the unfinished entries whose outcomes an announcer remembers;
+// forgotten matches are published twice.
 const maxHandled = 1000
 
-// NewAnnouncer returns an announcer. A match for which no server is found within
-// patience is told without one. published is called as soon as events are with the
-// broker; it must not block.
+// NewAnnouncer returns an announcer. A match that gets no server within patience is
+// announced without one. published is called as soon as the broker has events; it must
+// not block.
 func NewAnnouncer(store *Store, allocator Allocator, publisher outbox.Publisher, worker string, patience time.Duration, published func(), log *slog.Logger) *Announcer {
 	return &Announcer{
 		store: store, allocator: allocator, publisher: publisher, worker: worker, patience: patience,
@@ -82,8 +82,8 @@ func NewAnnouncer(store *Store, allocator Allocator, publisher outbox.Publisher,
 	}
 }
 
-// Step claims some matches of each mode and tells them. While the broker is away it
-// claims nothing. Its errors are fault.Unavailable.
+// Step claims some matches of each mode and announces them. While the broker is away
+// it claims nothing. Its errors are fault.Unavailable.
 func (a *Announcer) Step(ctx context.Context) (lease.Report, error) {
 	if err := a.publisher.Ready(ctx); err != nil {
 		return lease.Report{}, fault.Unreachable("The event broker", err)
@@ -92,7 +92,7 @@ func (a *Announcer) Step(ctx context.Context) (lease.Report, error) {
 	var failures []error
 	for _, mode := range a.store.Modes() {
 		report, err := a.step(ctx, mode)
-		total.Beside(report)
+		total.Merge(report)
 		failures = append(failures, err)
 	}
 	return total, errors.Join(failures...)
@@ -117,14 +117,14 @@ func (a *Announcer) step(ctx context.Context, mode string) (lease.Report, error)
 	return report, nil
 }
 
-// unhandled are the matches of an entry about which nothing was done yet.
+// unhandled returns the matches of an entry that have no outcome yet.
 func (a *Announcer) unhandled(e entry) []announcement {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	return slices.DeleteFunc(slices.Clone(e.matches), func(m announcement) bool { return a.handled[e.id][m.ID] != pending })
 }
 
-// claim takes entries that nobody has taken, and those whose lease is over.
+// claim takes new entries, and those whose lease has expired.
 func (a *Announcer) claim(ctx context.Context, mode string) ([]entry, error) {
 	a.mutex.Lock()
 	cursor := a.cursors[mode]
@@ -136,10 +136,10 @@ func (a *Announcer) claim(ctx context.Context, mode string) ([]entry, error) {
 	pipe := a.store.client.Pipeline()
 	old := pipe.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: stream, Group: group, Consumer: a.worker, MinIdle: entryLease, Start: cursor, Count: claimEntries})
 	fresh := pipe.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: a.worker, Streams: []string{stream, ">"}, Count: claimEntries, Block: -1})
-	_, _ = pipe.Exec(ctx) // each answer has its error
+	_, _ = pipe.Exec(ctx) // each answer has its own error
 	left, next, err := old.Result()
 	if err != nil && strings.HasPrefix(err.Error(), "NOGROUP") {
-		// The first step ever, or a Redis that lost it: from the beginning.
+		// The first step ever, or Redis lost the group: read from the beginning.
 		if err := a.store.client.XGroupCreateMkStream(ctx, stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
 			return nil, unreachable(err)
 		}
@@ -167,18 +167,18 @@ func (a *Announcer) claim(ctx context.Context, mode string) ([]entry, error) {
 	return entries, nil
 }
 
-// place is where a match takes place, or why it does not.
+// place is where a match is played, or why it has no server.
 type place struct {
 	session *Session
 	reason  string // session_error
-	err     error  // it is not known yet
+	err     error  // why there is no decision yet
 }
 
-// noServer is the session_error of a match for which no server was free in time.
+// noServer is the session_error of a match that got no server in time.
 const noServer = "no_server"
 
-// sessions returns the places of all matches by match id: those that an earlier try
-// wrote to the tickets, and new ones.
+// sessions returns the places of all matches by match id: those that an earlier
+// attempt wrote to the tickets, and new ones.
 func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) (map[string]place, error) {
 	now, err := a.store.client.Time(ctx).Result()
 	if err != nil {
@@ -251,8 +251,8 @@ func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Durat
 	return place{reason: noServer}
 }
 
-// remember writes the places to the tickets, before anybody is told of them. Where
-// another worker was faster, its place is the one: places has it then.
+// remember writes the places to the tickets, before they are announced. If another
+// worker was faster, its place wins and replaces ours in places.
 func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, places map[string]place) error {
 	pipe := a.store.client.Pipeline()
 	written := map[string]*redis.Cmd{}
@@ -291,7 +291,7 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 	return nil
 }
 
-// publish tells all matches that have a place and returns what became of each.
+// publish publishes all matches that have a place and returns each one's error.
 func (a *Announcer) publish(ctx context.Context, entries []entry, places map[string]place) map[string]error {
 	results := map[string]error{}
 	var ids []string
@@ -332,8 +332,8 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 	return results
 }
 
-// finish acknowledges an entry once everything in it is told, or can never be and
-// was put aside. Until then it stays claimed, and comes again soon.
+// finish acknowledges an entry once each of its matches is announced or set aside.
+// Until then the entry stays claimed and is retried soon.
 func (a *Announcer) finish(ctx context.Context, mode string, e entry, results map[string]error, report *lease.Report) error {
 	handled := map[string]outcome{}
 	var failure error
@@ -364,9 +364,9 @@ func (a *Announcer) finish(ctx context.Context, mode string, e entry, results ma
 	return a.store.client.Do(ctx, "XCLAIM", eventsKey(mode), group, a.worker, 0, e.id, "IDLE", idle, "JUSTID").Err()
 }
 
-// remembered adds what was done about matches of an entry and returns all of it. It
-// is kept while the entry is not finished, so that what was told is not told
-// again with what was not. A crash forgets it: then it is told twice.
+// remembered merges new outcomes of an entry's matches into the known ones and returns
+// all of them. They are kept until the entry is finished, so that a retry does not
+// announce a match twice. A crash loses them: then matches are announced twice.
 func (a *Announcer) remembered(entryID string, handled map[string]outcome, keep bool) map[string]outcome {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -381,13 +381,13 @@ func (a *Announcer) remembered(entryID string, handled map[string]outcome, keep 
 	return handled
 }
 
-// bury puts a match aside that can never be told, for a person to look at.
+// bury sets aside a match that can never be announced, for an operator.
 func (s *Store) bury(ctx context.Context, m announcement) error {
 	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: key("dead", m.Mode), Values: []any{m.ID, m.raw}}).Err()
 }
 
-// acknowledge says that an entry is handled. It stays until its events have
-// arrived, but not with those that never will.
+// acknowledge marks an entry as handled. The entry stays until its events have
+// arrived; buried matches are removed from it.
 func (s *Store) acknowledge(ctx context.Context, mode string, e entry, handled map[string]outcome) error {
 	keep := map[string]string{}
 	for _, m := range e.matches {
@@ -396,7 +396,7 @@ func (s *Store) acknowledge(ctx context.Context, mode string, e entry, handled m
 		}
 	}
 	if len(keep) < len(e.matches) {
-		return s.requeue(ctx, mode, e.id, keep) // which tells the others once more
+		return s.requeue(ctx, mode, e.id, keep) // which announces the others once more
 	}
 	return s.client.XAck(ctx, eventsKey(mode), group, e.id).Err()
 }

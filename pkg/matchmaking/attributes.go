@@ -17,13 +17,13 @@ import (
 // Limits of a ticket's attributes.
 const (
 	MaxAttributes      = 16
-	MaxAttributeBytes  = 128     // of a text
-	MaxAttributesBytes = 1 << 10 // of all, as JSON in its shortest form: what a ticket takes in Redis
+	MaxAttributeBytes  = 128     // of a string
+	MaxAttributesBytes = 1 << 10 // of all, as canonical JSON, which Redis stores
 	MaxSkill           = 10_000
-	MaxNumber          = 1e15 // what a float64 holds exactly, and every client reads
+	MaxNumber          = 1e15 // a float64 holds it exactly, and every client can read it
 )
 
-// SkillAttribute is what ranked modes compare.
+// SkillAttribute is the attribute that ranked modes compare.
 const SkillAttribute = "skill"
 
 // AttributeName is the pattern of an attribute's name.
@@ -31,7 +31,7 @@ const AttributeName = `^[a-zA-Z0-9_.-]{1,64}$`
 
 var attributeName = regexp.MustCompile(AttributeName)
 
-// Attributes are what players are told apart by: numbers and texts.
+// Attributes are a ticket's numbers and strings, by which players are matched.
 type Attributes struct {
 	values map[string]any // float64 or string
 	text   string         // canonical JSON
@@ -41,8 +41,7 @@ func badAttributes(format string, args ...any) error {
 	return fault.New(fault.Invalid, "attributes_invalid", "attributes: "+format, args...)
 }
 
-// ParseAttributes reads attributes; none are all right. Its errors are
-// fault.Invalid.
+// ParseAttributes reads attributes, which may be empty. Its errors are fault.Invalid.
 func ParseAttributes(raw map[string]json.RawMessage) (Attributes, error) {
 	a := Attributes{values: make(map[string]any, len(raw))}
 	if len(raw) > MaxAttributes {

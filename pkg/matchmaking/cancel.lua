@@ -6,8 +6,8 @@
 -- ARGV[5] string  user_id of the caller
 -- ARGV[6] int     how many ms a cancelled ticket can be read
 --
--- Returns {'GONE'} where this user has no such ticket, {'CANCELLED'} where this call
--- cancelled it, and otherwise {'OVER'}: nothing is changed.
+-- Returns {'GONE'} if this user has no such ticket, {'CANCELLED'} if this call cancelled
+-- it, and otherwise {'OVER'}: nothing is changed.
 
 if redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return { 'GONE' } end
 local ticket = fetch(ARGV[4])
@@ -18,7 +18,7 @@ for pool in pools(ticket.put) do redis.call('ZCARD', pool_key(ticket.level, pool
 redis.call('HSET', KEYS[5], 'status', 'CANCELLED')
 leave(ticket.id, ticket)
 settle()
--- Joining and cancelling again and again must not fill Redis.
+-- Repeated joins and cancels must not fill Redis.
 local ending = { KEYS[5] }
 local key = redis.call('HGET', KEYS[5], 'key')
 if key then ending[2] = idemp_key(ARGV[5], key) end

@@ -14,41 +14,41 @@ import (
 )
 
 const (
-	// confirmBatch is how many entries a step looks at.
+	// confirmBatch is how many entries a step reads.
 	confirmBatch = 20
-	// confirmAfter is how old an entry is when it is asked for the first time whether
-	// its events have arrived.
+	// confirmAfter is the age at which an entry's events are first expected to have
+	// arrived.
 	confirmAfter = 10 * time.Second
 )
 
-// Confirmer removes matches from the streams once notification has their events,
-// and has those told again that the broker lost after it took them. It also deletes
-// what announcers that ended left in their consumer groups. It is not safe for
-// concurrent use; several processes may confirm at once.
+// Confirmer removes matches from the streams once notification has their events, and
+// requeues matches whose events the broker lost. It also deletes the consumers of
+// announcers that ended. It is not safe for concurrent use; several processes may
+// confirm at once.
 type Confirmer struct {
 	store    *Store
 	consumer outbox.Consumer
 	after    time.Duration
-	idle     time.Duration // of an announcer that has ended
+	idle     time.Duration // after which an announcer counts as ended
 	log      *slog.Logger
-	from     map[string]string // by mode, where the walk goes on
+	from     map[string]string // by mode, where the walk continues
 }
 
-// NewConfirmer returns a confirmer. A match is told again when its event is older
-// than after and has not arrived; after must exceed what it may be on its way.
+// NewConfirmer returns a confirmer. A match is announced again when its event is older
+// than after and has not arrived; after must exceed the time of delivery.
 func NewConfirmer(store *Store, consumer outbox.Consumer, after time.Duration, log *slog.Logger) *Confirmer {
 	return &Confirmer{store: store, consumer: consumer, after: after, idle: consumerIdle, log: log, from: map[string]string{}}
 }
 
-// Step looks at the next entries of each mode. In its report, Claimed counts the
-// matches that were looked at, Done those whose events have arrived, and Retried
-// those that are told again.
+// Step checks the next entries of each mode. In its report, Claimed counts the checked
+// matches, Done those whose events have arrived, and Retried those that are announced
+// again.
 func (c *Confirmer) Step(ctx context.Context) (lease.Report, error) {
 	var total lease.Report
 	var failures []error
 	for _, mode := range c.store.Modes() {
 		report, err := c.step(ctx, mode)
-		total.Beside(report)
+		total.Merge(report)
 		failures = append(failures, err)
 	}
 	return total, errors.Join(failures...)
@@ -59,7 +59,7 @@ func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report,
 	if from == "" {
 		from = "-"
 	}
-	c.from[mode] = "" // after an error, from the beginning
+	c.from[mode] = "" // after an error, start from the beginning
 	now, err := c.store.client.Time(ctx).Result()
 	if err != nil {
 		return report, unreachable(err)
@@ -100,7 +100,7 @@ func (c *Confirmer) step(ctx context.Context, mode string) (report lease.Report,
 	return report, nil
 }
 
-// deleteConsumers tidies up; what fails is tried again after the next walk.
+// deleteConsumers only tidies up: a failure is retried after the next walk.
 func (c *Confirmer) deleteConsumers(ctx context.Context, mode string) {
 	deleted, err := c.store.deleteConsumers(ctx, mode, c.idle)
 	switch {
@@ -120,8 +120,8 @@ func (c *Confirmer) missing(ctx context.Context, ids []uuid.UUID) (map[string]bo
 	return missing, err
 }
 
-// settle removes an entry of which everything has arrived, and queues again what
-// has not although it should have.
+// settle removes an entry whose events have all arrived, and requeues the matches
+// whose events are overdue.
 func (c *Confirmer) settle(ctx context.Context, mode string, e entry, now time.Time, missing map[string]bool, report *lease.Report) error {
 	again := map[string]string{}
 	for _, a := range e.matches {
@@ -137,7 +137,7 @@ func (c *Confirmer) settle(ctx context.Context, mode string, e entry, now time.T
 			return nil
 		}
 		if caught, err := c.consumer.Caught(ctx, c.after); err != nil || !caught {
-			return err // it may be on its way
+			return err // the event may still be on its way
 		}
 		c.log.WarnContext(ctx, "matches were lost after they were told; telling them again", "entry", e.id, "count", len(again))
 		report.Retried += len(again)

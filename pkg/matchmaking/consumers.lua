@@ -1,16 +1,16 @@
--- Deletes consumers of a mode's stream that belong to processes that are gone: each
--- process of announce has a name of its own. A consumer for which entries are pending
--- stays until another worker has claimed these, since they would be deleted with it.
+-- Deletes the consumers of processes that ended: each process of announce has its own
+-- name. A consumer with pending entries stays until another worker has claimed them,
+-- since they would be deleted with it.
 --
 -- KEYS[1] string  mm:events:{mode}
 -- ARGV[1] string  consumer group
--- ARGV[2] int     for how many ms a consumer has not asked for anything
--- ARGV[3] int     how many are deleted at most
+-- ARGV[2] int     idle time in ms after which a consumer is deleted
+-- ARGV[3] int     most consumers to delete
 --
--- Returns how many were deleted.
+-- Returns the number of deleted consumers.
 
 local deleted = 0
--- Where there is no stream or no group yet, this is an error.
+-- An error while there is no stream or group yet.
 for _, pairs in ipairs(redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
 	local consumer = {}
 	for i = 1, #pairs, 2 do consumer[pairs[i]] = pairs[i + 1] end

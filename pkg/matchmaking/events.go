@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 )
 
-// EventType is the short type of the event that tells of a match.
+// EventType is the short type of a match's event.
 const EventType = "MatchMade"
 
 //go:embed requeue.lua
@@ -27,21 +27,21 @@ var requeueScript = redis.NewScript(requeueSource)
 // group is the consumer group that claims entries of a mode's stream.
 const group = "announce"
 
-// entry is what one pass wrote to the stream: the matches that it made. It stays
-// there until notification has all of their events.
+// entry holds the matches of one pass. It stays in the stream until notification has
+// all of their events.
 type entry struct {
 	id      string // <ms>-<n>, by the clock of Redis
 	matches []announcement
 }
 
-// announcement is a match on its way to its players.
+// announcement is a match to be announced to its players.
 type announcement struct {
 	Match
 	traceparent string
-	// dedup, when not empty, stands for the event's id in the broker's deduplication:
-	// it is published again because the broker lost it.
+	// dedup, when not empty, replaces the event's id in the broker's deduplication: the
+	// event is republished because the broker lost it.
 	dedup string
-	raw   string // as it is in the entry
+	raw   string // as in the entry
 	err   error  // why it cannot be read
 }
 
@@ -56,12 +56,12 @@ func entryOf(mode string, message redis.XMessage) entry {
 	return e
 }
 
-// entryLines is what queue.lua writes of a match (pair), a line each: event id,
-// matched_at in ms, traceparent, and ticket id and user id of both players. One that
-// is published again has its dedup as one line more.
+// entryLines is the number of lines that queue.lua (pair) writes for a match: event id,
+// matched_at in ms, traceparent, and ticket id and user id of both players. A match
+// that is republished has one line more, its dedup.
 const entryLines = 7
 
-// announcementOf reads what queue.lua wrote.
+// announcementOf parses the lines of entryLines.
 func announcementOf(mode, matchID, raw string) announcement {
 	a := announcement{raw: raw, Match: Match{ID: matchID, Mode: mode}}
 	lines := strings.Split(raw, "\n")
@@ -82,15 +82,15 @@ func announcementOf(mode, matchID, raw string) announcement {
 	return a
 }
 
-// again is the match as it goes into a new entry, to be published although the
-// broker may remember it.
+// again returns the lines of a new entry for the match, with a dedup that the broker
+// does not know yet.
 func (a announcement) again() string {
 	lines := strings.SplitN(a.raw, "\n", entryLines+1)
 	lines = lines[:min(len(lines), entryLines)]
 	return strings.Join(append(lines, uuid.NewString()), "\n")
 }
 
-// record is the event that tells of the match.
+// record returns the match's event.
 func (a announcement) record(session *Session, sessionError string) (event.Record, error) {
 	if a.err != nil {
 		return event.Record{}, a.err
@@ -112,7 +112,7 @@ func (a announcement) record(session *Session, sessionError string) (event.Recor
 	}, err
 }
 
-// requeue puts some matches of an entry at the end of the stream and removes it.
+// requeue puts some matches of an entry at the end of the stream and removes the entry.
 func (s *Store) requeue(ctx context.Context, mode, entryID string, keep map[string]string) error {
 	args := make([]any, 0, 2+2*len(keep))
 	args = append(args, group, entryID)

@@ -21,18 +21,18 @@ type Join struct {
 	Traceparent string
 }
 
-// Joined is the answer to a Join: the same to each that is sent again.
+// Joined is the answer to a Join; a repeated Join gets the same one.
 type Joined struct {
 	TicketID  string    `json:"ticket_id" example:"casual_01h455vb4pex5vsknk084sn02q"`
-	Status    string    `json:"status" enum:"QUEUED" doc:"As it was when the ticket was made."`
+	Status    string    `json:"status" enum:"QUEUED" doc:"The ticket's status when it was created."`
 	ExpiresAt time.Time `json:"expires_at" doc:"When the ticket stops waiting."`
 }
 
-// Join puts a user into a queue. replayed says that an earlier request with this
-// key did. Errors: ErrFull, idempotency.ErrReused, fault.Invalid for
-// attributes, fault.NotFound (mode_not_found), fault.Conflict (ticket_queued) for a user who waits in this mode
-// already, and fault.Unavailable: then the ticket was made whole or not at all, and
-// the same request finds out.
+// Join puts a user into a queue. replayed reports that an earlier request with this
+// key did so. Errors: ErrFull, idempotency.ErrReused, fault.Invalid for attributes,
+// fault.NotFound (mode_not_found), fault.Conflict (ticket_queued) if the user already
+// waits in this mode, and fault.Unavailable: then the ticket was made completely or not
+// at all, and the same request finds out.
 func (s *Store) Join(ctx context.Context, j Join) (joined Joined, replayed bool, err error) {
 	mode, err := s.rules.mode(j.Mode)
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Store) Join(ctx context.Context, j Join) (joined Joined, replayed bool,
 	}
 }
 
-// randomChars is how much of a ticket's id is random, at its end: 62 bits, and a few
-// that say so. join.lua puts Redis' time before it, as a UUIDv7 has it.
+// randomChars is the length of the random end of a ticket's id: 62 bits, and the
+// variant bits of a UUIDv7. join.lua puts Redis' time before it.
 const randomChars = 13
 
 func activeKey(mode, userID string) string { return key("active", mode) + ":" + userID }

@@ -1,27 +1,26 @@
--- Puts a ticket into a queue, or says why not.
+-- Puts a ticket into a queue, or returns why not.
 --
--- KEYS[5] string  mm:idemp:{mode}:<user_id>:<key>    what this key was used for
+-- KEYS[5] string  mm:idemp:{mode}:<user_id>:<key>    the key's request and ticket
 -- KEYS[6] string  mm:active:{mode}:<user_id>         id of the user's latest ticket
 -- ARGV[4] string  the random end of the ticket's id
 -- ARGV[5] string  user_id
 -- ARGV[6] string  attributes (JSON)
 -- ARGV[7] string  fingerprint of the request
--- ARGV[8] int     how many ms the ticket waits
--- ARGV[9] int     how many ms it can be read after that
--- ARGV[10] int    how many tickets the queue holds at most
--- ARGV[11] string the pools that it is put in, separated by tabs
--- ARGV[12] string the pools in which it asks for a partner
--- ARGV[13] string skill; empty where it does not count
+-- ARGV[8] int     time in ms that the ticket waits
+-- ARGV[9] int     time in ms that it can be read after that
+-- ARGV[10] int    most tickets that the queue holds
+-- ARGV[11] string the pools that it is put into, separated by tabs
+-- ARGV[12] string the pools in which it looks for a partner
+-- ARGV[13] string skill; empty where skill does not count
 -- ARGV[14] string traceparent
 -- ARGV[15] string the caller's key, with which KEYS[5] ends
 --
--- Returns {'JOINED' or 'REPLAYED', ticket id, expires_at}, {'REUSED'} for a key
--- of another request, {'WAITING', ticket id} for a user who waits already, or
--- {'FULL'}. Running it twice with the same random end joins once.
+-- Returns {'JOINED' or 'REPLAYED', ticket id, expires_at}, {'REUSED'} for the key of
+-- another request, {'WAITING', ticket id} if the user waits already, or {'FULL'}. Running it twice with the same random end joins once.
 
 local random, user, fingerprint, put = ARGV[4], ARGV[5], ARGV[7], ARGV[11]
 
--- base32 writes a number in the alphabet of TypeIDs, where texts sort as numbers.
+-- base32 writes a number in the alphabet of TypeIDs, in which strings sort as numbers.
 local function base32(number, length)
 	local bytes, byte = {}, string.byte
 	for i = length, 1, -1 do
@@ -45,8 +44,8 @@ redis.call('ZCARD', due)
 for pool in pools(put) do redis.call('ZCARD', pool_key(0, pool)) end
 
 -- A UUIDv7 as a TypeID: 48 bits of time in ms, 4 bits of version, and here 11 bits of
--- the time below; of equals the one that joined first must be the first whichever
--- process asked, so all of it is Redis' time.
+-- the microseconds. Ids must sort by joining, whichever process asked, so all of it is
+-- Redis' time.
 local micros = time[2] % 1000
 local id = mode .. '_' .. base32(now, 10) .. base32(7 * 2048 + math.floor(micros * 2048 / 1000), 3) .. random
 local ticket = ticket_key(id)
@@ -63,7 +62,7 @@ redis.call('ZADD', queue, now, id)
 for pool in pools(put) do
 	local key = pool_key(0, pool)
 	redis.call('ZADD', key, score, id)
-	-- Values come from callers: a pool that nobody joins any more must not stay.
+	-- Callers choose the values, so an abandoned pool must expire.
 	keep(key, kept)
 end
 if put ~= '' then redis.call('ZADD', due, now, id) end

@@ -7,26 +7,26 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/id"
 )
 
-// Pass is what one pass over a queue did and saw.
+// Pass is the report of one pass over a queue.
 type Pass struct {
 	Mode    string
-	Depth   int           // tickets that wait now
-	Oldest  time.Duration // how long the oldest of them has waited
-	Expired int           // tickets whose time was over
-	More    bool          // another pass has something to do
+	Depth   int           // tickets that still wait
+	Oldest  time.Duration // waiting time of the oldest one
+	Expired int           // tickets that expired
+	More    bool          // another pass has work
 	Matches []PassMatch
 }
 
-// PassMatch is a match that was made.
+// PassMatch is a match that the pass made.
 type PassMatch struct {
 	ID     string
 	Waited [2]time.Duration // from joining to being matched, of both
 }
 
 // Match makes at most the given number of pairs (1 to MaxPairs) of a mode's queue
-// in one script, and ends tickets whose time is over. Any number of processes may
-// call it at once. Errors: fault.NotFound (mode_not_found), fault.Unavailable; then it may have made
-// matches all the same, and their events are in the stream.
+// in one script, and ends expired tickets. Any number of processes may call it at once.
+// Errors: fault.NotFound (mode_not_found), and fault.Unavailable, after which the script
+// may have made matches all the same; their events are in the stream then.
 func (s *Store) Match(ctx context.Context, modeName string, pairs int) (Pass, error) {
 	mode, err := s.rules.mode(modeName)
 	if err != nil {

@@ -1,11 +1,11 @@
 -- Pairs the tickets of a queue without rules: first come, first served.
 --
--- ARGV[4] int     how many events may wait to be told; with more, no match is made
--- ARGV[5..]       match id (m_…) and event id (a UUID) in turn, for as many pairs
---                 as are made at most
+-- ARGV[4] int     most matches that may wait to be announced; with more, none is made
+-- ARGV[5..]       match id (m_…) and event id (a UUID) in turn, for the most pairs
+--                 that are made
 --
--- Returns what `pass` says. A ticket is matched only while it is QUEUED and not
--- expired, and never with one of the same user.
+-- Returns the result of `pass`. A ticket is matched only while it is QUEUED and not
+-- expired, and never with another ticket of its user.
 
 local limit = #ARGV - 4 -- two tickets a pair
 return pass(tonumber(ARGV[4]), limit, function()

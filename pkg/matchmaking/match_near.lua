@@ -1,29 +1,28 @@
 -- Pairs the tickets of a queue with rules: attributes that must agree, or a skill
 -- window that widens.
 --
--- Two who wait can be matched from the moment on at which the younger one joins,
--- or the window of either becomes wide enough. So a ticket is looked at when it
--- joins and when its window widens (mm:due), and not in between: what a match
--- costs does not depend on how many wait. Of those due, the longest-waiting is
--- looked at first.
+-- Two tickets become compatible when the younger one joins, or when the window of
+-- either becomes wide enough. So a ticket is examined when it joins and when its window
+-- widens (mm:due), and not in between: the cost of a match does not depend on how many
+-- wait. Of the due tickets, the longest-waiting is examined first.
 --
--- ARGV[4] int     how many events may wait to be told; with more, no match is made
--- ARGV[5..]       match id (m_…) and event id (a UUID) in turn; as many tickets are
---                 looked at, at most
+-- ARGV[4] int     most matches that may wait to be announced; with more, none is made
+-- ARGV[5..]       match id (m_…) and event id (a UUID) in turn, for the most tickets
+--                 that are examined
 --
--- Returns what `pass` says.
+-- Returns the result of `pass`.
 
 local looks = (#ARGV - 4) / 2
 
--- due_now returns the ids to look at, the longest-waiting first.
+-- due_now returns the ids to examine, the longest-waiting first.
 local function due_now()
 	local ids = redis.call('ZRANGE', due, '-inf', now, 'BYSCORE', 'LIMIT', 0, looks)
 	table.sort(ids)
 	return ids
 end
 
--- look_again says when a ticket that found nobody is looked at next: when its
--- window widens. Until then those who join find it.
+-- look_again schedules the next examination of a ticket that found no partner: when its
+-- window widens. Until then joining tickets find it.
 local function look_again(ticket, level)
 	if level ~= ticket.level then
 		for pool in pools(ticket.put) do
@@ -57,7 +56,7 @@ return pass(tonumber(ARGV[4]), looks, function()
 				pair(a, b)
 				taken[other.id] = true
 			elseif unsure then
-				more = true -- it is due still: the next pass goes on where this one stopped
+				more = true -- it is still due: the next pass continues here
 			else
 				look_again(ticket, level)
 			end

@@ -1,10 +1,10 @@
-// Package matchmaking pairs players, two at a time. A player joins a queue and
-// gets a ticket; a pass takes two tickets that fit and makes a match of them. All
-// state is in Redis. Join, cancel and a pass are one Lua script each (the .lua
-// files here, with their arguments), so that nothing can come between: a ticket is
-// in at most one match, and one that was cancelled is in none. The script that
-// makes a match writes its event, too, to a stream from which an Announcer carries
-// it on, so that a match is told whatever happens to the process that made it.
+// Package matchmaking pairs players, two at a time. A player joins a queue and gets a
+// ticket; a pass turns two compatible tickets into a match. All state is in Redis. Join,
+// cancel and a pass are one Lua script each (the .lua files here, with their arguments),
+// so that nothing happens in between: a ticket is in at most one match, and a cancelled
+// one in none. The script that makes a match also writes its event to a stream, from
+// which an Announcer publishes it, so a match is announced even if the process that made
+// it dies.
 //
 // Each queue, a mode, is one hash slot of a Redis Cluster.
 package matchmaking
@@ -28,13 +28,13 @@ const (
 const (
 	// Kept is how long a ticket can be read after it expired.
 	Kept = 5 * time.Minute
-	// CancelledKept is how long a ticket can be read, and its join be sent again, after
-	// it was cancelled: long enough for a retry, and short, since nothing but the quota
-	// of joining bounds how many a player leaves behind.
+	// CancelledKept is how long a cancelled ticket can be read and its join be retried.
+	// It is short, since only the quota of joins bounds the cancelled tickets of a
+	// player.
 	CancelledKept = time.Minute
 )
 
-// Ticket is a player's place in a queue, and what became of it.
+// Ticket is a player's place in a queue, and its outcome.
 type Ticket struct {
 	ID         string         `json:"ticket_id" example:"casual_01h455vb4pex5vsknk084sn02q"`
 	Mode       string         `json:"mode" example:"casual"`
@@ -46,47 +46,47 @@ type Ticket struct {
 	*Made
 }
 
-// Waiting is what a ticket has while it is QUEUED.
+// Waiting has the fields of a QUEUED ticket.
 type Waiting struct {
 	Position        int    `json:"position" required:"false" doc:"Its place in the queue by waiting time; 1 is first." example:"1"`
-	EstimatedWaitMS *int64 `json:"estimated_wait_ms" required:"false" doc:"How long those who were matched lately had waited, on average, in ms; null when nobody was in the last 10 minutes." example:"4200"`
+	EstimatedWaitMS *int64 `json:"estimated_wait_ms" required:"false" doc:"How long recently matched players waited, on average, in ms; null when nobody was matched in the last 10 minutes." example:"4200"`
 	Reason          Reason `json:"reason" required:"false" doc:"Why it is not matched yet." example:"{\"code\":\"alone\",\"detail\":\"Nobody else waits in this queue.\"}"`
 }
 
-// Made is what a ticket has once it is MATCHED.
+// Made has the fields of a MATCHED ticket.
 type Made struct {
 	MatchID      string    `json:"match_id" required:"false" doc:"Names the match."`
 	MatchedAt    time.Time `json:"matched_at" required:"false"`
-	PeerUserIDs  []string  `json:"peer_user_ids" required:"false" nullable:"false" doc:"Whom it is matched with."`
-	Session      *Session  `json:"session" required:"false" doc:"Where they meet; null while a game server is being found, and for good when session_error says why there is none."`
-	SessionError string    `json:"session_error,omitempty" doc:"no_server: none was free in time. Join again."`
+	PeerUserIDs  []string  `json:"peer_user_ids" required:"false" nullable:"false" doc:"The other players of the match."`
+	Session      *Session  `json:"session" required:"false" doc:"The game server; null until one is allocated, and for good if session_error says why there is none."`
+	SessionError string    `json:"session_error,omitempty" doc:"no_server: no game server was free in time. Join again."`
 }
 
-// Errors that callers are told, beside those that Join has.
+// Errors for callers, besides those of Join.
 var (
-	ErrNotFound = fault.New(fault.NotFound, "ticket_not_found", "You have no such ticket, or it is not kept any more: 5 minutes after it would have expired, 1 after it was cancelled. Join again.")
+	ErrNotFound = fault.New(fault.NotFound, "ticket_not_found", "You have no such ticket, or it is no longer kept: 5 minutes after it would have expired, 1 minute after it was cancelled. Join again.")
 	ErrMatched  = fault.New(fault.Conflict, "ticket_matched", "The ticket is matched already and stays so; read it for the match.")
 	ErrFull     = &fault.Error{Kind: fault.Unavailable, Code: "queue_full", RetryAfter: fault.DefaultRetryAfter,
 		Detail: "Too many wait in this queue; send the same request again later."}
 )
 
-// unreachable says that Redis did not answer. The script may have run all the
-// same; what a caller sends again finds that out.
+// unreachable is the error for Redis that did not answer. The script may have run all
+// the same; the caller's retry finds that out.
 func unreachable(err error) error { return fault.Unreachable("Matchmaking", err) }
 
 // Store reads and changes tickets and queues.
 type Store struct {
 	client redis.UniversalClient
 	rules  Rules
-	// Observe, when set before the first call, is told how long each script took,
-	// with its way to Redis and back, and its error.
+	// Observe, if set before the first call, receives the duration of each script,
+	// including the round trip, and its error.
 	Observe func(script string, took time.Duration, err error)
-	// planted returns a script with a fault, for tests that must notice it.
+	// planted returns a faulty script, for tests that must notice the fault.
 	planted func(name string) *redis.Script
 }
 
-// NewStore returns a store on client, which should not send commands again by
-// itself: a pass that runs twice is harmless, but nobody is told of the first.
+// NewStore returns a store on client, which should not retry commands by itself: a
+// pass that runs twice is harmless, but the report of the first run is lost.
 func NewStore(client redis.UniversalClient, rules Rules) *Store {
 	return &Store{client: client, rules: rules}
 }

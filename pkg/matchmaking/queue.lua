@@ -1,26 +1,27 @@
--- What all scripts share; package matchmaking puts it before each of them.
+-- The shared part of all scripts; package matchmaking puts it before each of them.
 --
--- A mode's keys hold its name in braces, so that Redis Cluster keeps them in one
--- slot; those that are not in KEYS are built from the same tag.
+-- A mode's keys contain its name in braces, so that Redis Cluster keeps them in one
+-- slot; keys that are not in KEYS are built with the same tag.
 --
 -- KEYS[1] string  mm:queue:{mode}   sorted set: ticket id -> created_at (ms)
--- KEYS[2] string  mm:due:{mode}     sorted set: ticket id -> when to look for a partner next (ms); rules only
+-- KEYS[2] string  mm:due:{mode}     sorted set: ticket id -> time of its next examination (ms); rules only
 -- KEYS[3] string  mm:stats:{mode}   hash: passed_at, matched_at, wait_ms
 -- KEYS[4] string  mm:events:{mode}  stream of matches
 -- ARGV[1] string  mode
 -- ARGV[2] string  skill windows, narrow to wide, separated by commas; empty where skill does not count
--- ARGV[3] int     after how many ms a ticket's window becomes the next one
+-- ARGV[3] int     time in ms after which a ticket's window becomes the next one
 --
--- Beside them: mm:ticket:{mode}:<id>, a hash, and, for modes with rules,
--- mm:pool:{mode}:<level>:<pool>, a sorted set: ticket id -> skill, or created_at
--- where skill does not count. A ticket's level says which window it has; its card
--- has in one field what a pass must know.
+-- Other keys: mm:ticket:{mode}:<id>, a hash, and, for modes with rules,
+-- mm:pool:{mode}:<level>:<pool>, a sorted set: ticket id -> skill, or created_at where
+-- skill does not count. A ticket's level is the index of its window; its card has, in
+-- one field, everything that a pass needs.
 --
--- A ticket's id begins with Redis' time at which it joined (see join.lua): ids sort
--- by waiting time, the longest first.
+-- A ticket's id begins with Redis' time of joining (see join.lua): ids sort by waiting
+-- time, the longest first.
 --
--- Redis does not undo what a failed script did. So whatever can fail (a key of
--- another type) is read before the first write, and what was written is told.
+-- Redis does not roll back a failed script. So a script reads everything that can fail
+-- (a key of another type) before its first write, and writes the events of all matches
+-- that it made.
 
 local queue, due, stats, events = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local mode = ARGV[1]
@@ -30,7 +31,7 @@ for width in string.gmatch(ARGV[2], '[^,]+') do windows[#windows + 1] = tonumber
 local ranked = #windows > 0
 local top = math.max(#windows - 1, 0) -- the last level
 
--- now is in ms. Redis' own clock decides, whoever calls.
+-- now is in ms, by Redis' own clock, whichever process calls.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -40,11 +41,11 @@ local function pool_key(level, pool) return 'mm:pool:{' .. mode .. '}:' .. level
 
 local function pools(list) return string.gmatch(list, '[^\t]+') end
 
--- keep lets a pool live for ms more at least: others in it may wait longer.
+-- keep extends a pool's life to ms at least: other tickets in it may wait longer.
 local function keep(key, ms) redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms)) end
 
--- A card has a line each: user_id, created_at, expires_at, traceparent, score in
--- pools, the pools that the ticket is in (put), those that hold the tickets it agrees
+-- A card has one line for each of: user_id, created_at, expires_at, traceparent, score in
+-- pools, the pools that the ticket is in (put), and those of the tickets that it agrees
 -- with (ask), both separated by tabs and empty where the mode has no rules.
 local function to_card(t)
 	return table.concat({ t.user, t.created, t.expires, t.trace, t.score, t.put, t.ask }, '\n')
@@ -57,8 +58,8 @@ local function from_card(card)
 	return t
 end
 
--- fetch returns a ticket that may be matched. Otherwise nil, whether it is gone or
--- expired and not just matched or cancelled, and what is left of it.
+-- fetch returns a ticket that may be matched. Otherwise it returns nil, whether the
+-- ticket is gone or expired (not matched or cancelled), and the rest of it.
 local function fetch(id)
 	local f = redis.pcall('HMGET', ticket_key(id), 'status', 'card', 'level')
 	if f.err or not f[2] then return nil, true end
@@ -68,7 +69,7 @@ local function fetch(id)
 	return nil, f[1] == 'QUEUED', t
 end
 
--- leave takes a ticket out of its pools now, and out of the queue with settle.
+-- leave removes a ticket from its pools now, and from the queue at settle.
 local left = {}
 local function leave(id, ticket)
 	left[#left + 1] = id
@@ -76,7 +77,7 @@ local function leave(id, ticket)
 	for pool in pools(ticket.put) do redis.call('ZREM', pool_key(ticket.level, pool), id) end
 end
 
--- drop takes out a ticket that fetch refused; one that still waits has expired.
+-- drop removes a ticket that fetch refused; one that is still QUEUED has expired.
 local expired = 0
 local function drop(id, over, ticket)
 	leave(id, ticket)
@@ -85,7 +86,7 @@ local function drop(id, over, ticket)
 	if ticket then redis.call('HSET', ticket_key(id), 'status', 'EXPIRED') end
 end
 
--- settle takes those who left out of the queue: together, which is twice as fast.
+-- settle removes the tickets of leave from the queue: together, which is twice as fast.
 local function settle()
 	for first = 1, #left, 500 do
 		local ids = { unpack(left, first, math.min(first + 499, #left)) }
@@ -95,8 +96,8 @@ local function settle()
 	left = {}
 end
 
--- sweep ends up to `limit` tickets at the head of the queue whose time is over, and
--- returns whether there may be more.
+-- sweep ends up to `limit` expired tickets at the head of the queue, and returns whether
+-- there may be more.
 local function sweep(limit)
 	local ids = redis.call('ZRANGE', queue, 0, limit - 1)
 	for _, id in ipairs(ids) do
@@ -107,21 +108,21 @@ local function sweep(limit)
 	return #ids == limit
 end
 
--- occupied says whether a pool has anybody, asking Redis once.
+-- occupied returns whether a pool has members, asking Redis once.
 local known = {}
 local function occupied(key)
 	if known[key] == nil then known[key] = redis.call('EXISTS', key) == 1 end
 	return known[key]
 end
 
--- nearest looks at so many of a pool at once: the ticket itself may be among them,
--- and one more that is over. It does so again when it has taken out what is over, up
--- to so many times.
+-- nearest reads this many members of a pool at once: the ticket itself may be among
+-- them, and one expired ticket. It repeats, up to this many times, while it removes
+-- expired ones.
 local nearest_ids, nearest_tries = 3, 8
 
--- nearest returns the first of a pool, in the order of ZRANGE's arguments, that
--- ticket may be matched with. Where `clean` is true it takes out what is over;
--- unsure says that it met too much of that to know.
+-- nearest returns the first member of a pool, in the order of ZRANGE's arguments, that
+-- the ticket may be matched with. With `clean` it removes expired tickets; unsure means
+-- that it met too many of them to know.
 local function nearest(ticket, key, clean, ...)
 	for _ = 1, nearest_tries do
 		local removed = false
@@ -131,7 +132,7 @@ local function nearest(ticket, key, clean, ...)
 				if other and other.user ~= ticket.user then return other end
 				if not other and clean then
 					drop(id, over, stale)
-					redis.call('ZREM', key, id) -- of what is gone nobody knows its pools
+					redis.call('ZREM', key, id) -- the pools of a vanished ticket are unknown
 					removed = true
 				end
 			end
@@ -141,8 +142,8 @@ local function nearest(ticket, key, clean, ...)
 	return nil, true
 end
 
--- below is nearest for lower skills. Of equal ones REV has the youngest first, so
--- it finds the skill only, and the ticket that has it and joined first is looked up.
+-- below is nearest for lower skills. Of equal skills REV returns the youngest first, so
+-- the first query only finds the skill, and the second the ticket that joined first.
 local function below(ticket, key, clean, width)
 	local other, unsure = nearest(ticket, key, clean, ticket.score, ticket.score - width, 'BYSCORE', 'REV', 'LIMIT', 0, nearest_ids)
 	if not other then return nil, unsure end
@@ -150,12 +151,11 @@ local function below(ticket, key, clean, width)
 	return first or not doubt and other or nil, doubt
 end
 
--- partner finds the ticket that another is matched with: one that agrees and whose
--- skill is within the wider of the two windows, level being that of the ticket. Of
--- these it is one with the widest window, and then the longer-waiting of the nearest
--- on both sides; earlier passes paired the rest, so few candidates remain. Of equal
--- skills on one side the one that joined first is the nearest. unsure says that so
--- much was over that there may be a better one: nobody is chosen then.
+-- partner returns the ticket to match with: one that agrees and whose skill is within
+-- the wider of the two windows. It prefers the widest window, and then the longer-waiting
+-- of the nearest on both sides; earlier passes paired the rest, so few candidates remain.
+-- Of equal skills on one side the one that joined first is the nearest. unsure means that
+-- expired tickets may hide a better one: then none is chosen.
 local function partner(ticket, own_level, clean)
 	for level = top, 0, -1 do
 		local best, unsure
@@ -166,7 +166,7 @@ local function partner(ticket, own_level, clean)
 		for pool in pools(ticket.ask) do
 			local key = pool_key(level, pool)
 			if not occupied(key) then
-				-- nobody there
+				-- empty
 			elseif ranked then
 				local width = windows[math.max(level, own_level) + 1]
 				offer(nearest(ticket, key, clean, ticket.score, ticket.score + width, 'BYSCORE', 'LIMIT', 0, nearest_ids))
@@ -180,16 +180,15 @@ local function partner(ticket, own_level, clean)
 	end
 end
 
--- What a pass made: the fields of an entry, the ids with both created_at for the
--- caller, and how long each had waited.
+-- The result of a pass: the fields of an entry, the ids with both created_at for the
+-- caller, and the waiting times.
 local entry, made, waits = {}, {}, {}
 
--- next_ids returns the match id and the event id of the next match, of those that
--- are arguments of a pass from ARGV[5] on.
+-- next_ids returns the match id and the event id of the next match, from ARGV[5..].
 local function next_ids() return ARGV[5 + 2 * #made], ARGV[6 + 2 * #made] end
 
--- pair makes a match of two tickets, a having waited longer. An entry has of each
--- match the lines that events.go reads.
+-- pair makes a match of two tickets, of which a has waited longer. entryLines in
+-- events.go documents the lines of a match.
 local function pair(a, b)
 	local match_id, event_id = next_ids()
 	redis.call('HSET', ticket_key(a.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. b.user)
@@ -203,10 +202,10 @@ local function pair(a, b)
 	waits[n + 1], waits[n + 2] = now - a.created, now - b.created
 end
 
--- pass runs one pass and returns the queue's depth, the created_at of its oldest
--- ticket, the time, how many expired, whether there is more to do, and for each
--- match its id and the created_at of both. run makes the matches, unless as many
--- as backlog wait to be told, and returns whether there is more.
+-- pass runs one pass and returns the queue's depth, the created_at of its oldest ticket,
+-- the time, the number of expired tickets, whether there is more to do, and for each
+-- match its id and both created_at. run makes the matches, unless backlog matches wait
+-- to be announced, and returns whether there is more.
 local function pass(backlog, sweeping, run)
 	local paused = redis.call('XLEN', events) >= backlog
 	local wait = tonumber(redis.call('HGET', stats, 'wait_ms') or nil)
@@ -214,11 +213,11 @@ local function pass(backlog, sweeping, run)
 	redis.call('ZCARD', due)
 	local ok, more = true, false
 	if paused then more = sweep(sweeping) else ok, more = pcall(run) end
-	-- Even when run broke off: what it matched is matched.
+	-- Even if run broke off: its matches are made.
 	if #entry > 0 then redis.call('XADD', events, '*', unpack(entry)) end
 	settle()
-	-- For readers: when the last pass was, and how long those who were matched had
-	-- waited, the latest 20 or so counting most.
+	-- For readers: the time of the last pass, and the average waiting time of matched
+	-- tickets, in which about the latest 20 count most.
 	for _, ms in ipairs(waits) do wait = wait and wait + (ms - wait) * 0.05 or ms end
 	if #waits > 0 then
 		redis.call('HSET', stats, 'passed_at', now, 'matched_at', now, 'wait_ms', math.floor(wait))

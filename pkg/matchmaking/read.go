@@ -34,18 +34,18 @@ func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error
 		facts := factsOf(now, answer[2].([]any))
 		ticket.Waiting = facts.waiting(mode, s.rules)
 	case ticket.Status == Queued:
-		ticket.Status = Expired // no pass has come by since
+		ticket.Status = Expired // no pass has run since
 	case ticket.Status == Matched:
 		ticket.Made = madeOf(fields)
 	}
 	return ticket, nil
 }
 
-// Changed says of each ticket whether one that waited when it was read may be MATCHED,
-// CANCELLED or EXPIRED by now, or a MATCHED one have its session. It asks Redis for a
-// few fields in one round trip and runs no script: much cheaper than Get, which finds
-// out what there is. Where the clock of this process is ahead of Redis', it is true a
-// little early. Its error is fault.Unavailable.
+// Changed reports for each ticket whether it may have changed since it was read: a
+// QUEUED one may have ended, a MATCHED one may have its session. It reads a few fields
+// in one round trip and runs no script, which is much cheaper than Get. If this
+// process's clock is ahead of Redis', it reports a change a little early. Its error is
+// fault.Unavailable.
 func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
 	changed := make([]bool, 0, len(tickets))
 	failed, failure := 0, error(nil)
@@ -55,10 +55,10 @@ func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
 		for i, t := range batch {
 			answers[i] = pipe.HMGet(ctx, ticketKey(t.Mode, t.ID), "status", "session", "session_error")
 		}
-		_, _ = pipe.Exec(ctx) // each answer has its error
+		_, _ = pipe.Exec(ctx) // each answer has its own error
 		for i, t := range batch {
 			fields, err := answers[i].Result()
-			if err != nil { // the node of its mode is away: as far as is known it did not change
+			if err != nil { // the node of its mode is away: no known change
 				failed, failure = failed+1, err
 				changed = append(changed, false)
 				continue
@@ -74,7 +74,7 @@ func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
 	return changed, nil
 }
 
-// changedBatch is of how many tickets Changed asks at once: others wait meanwhile.
+// changedBatch bounds one pipeline of Changed, since other callers wait behind it.
 const changedBatch = 500
 
 // Latest returns the latest ticket of a user in each mode, as long as it can be
@@ -85,7 +85,7 @@ func (s *Store) Latest(ctx context.Context, userID string) ([]Ticket, error) {
 	for i, mode := range s.rules.Modes {
 		latest[i] = pipe.Get(ctx, activeKey(mode.Name, userID))
 	}
-	_, _ = pipe.Exec(ctx) // each answer has its error
+	_, _ = pipe.Exec(ctx) // each answer has its own error
 	tickets := []Ticket{}
 	for _, command := range latest {
 		ticketID, err := command.Result()
@@ -107,7 +107,7 @@ func (s *Store) Latest(ctx context.Context, userID string) ([]Ticket, error) {
 	return tickets, nil
 }
 
-// modeOf returns the queue of a ticket, or ErrNotFound for what is no ticket's id.
+// modeOf returns the queue of a ticket, or ErrNotFound if the id is no ticket's.
 func (s *Store) modeOf(ticketID string) (Mode, error) {
 	name, _, _ := strings.Cut(ticketID, "_")
 	mode, err := s.rules.mode(name)

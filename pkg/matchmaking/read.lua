@@ -1,14 +1,14 @@
--- Reads a ticket, and why it is not matched yet. It writes nothing.
+-- Reads a ticket, and the reason why it still waits. It writes nothing.
 --
 -- KEYS[5] string  mm:ticket:{mode}:<id>
 -- ARGV[4] string  ticket id
 -- ARGV[5] string  user_id of the caller
--- ARGV[6] int     how many matches may wait to be told
+-- ARGV[6] int     most matches that may wait to be announced
 --
--- Returns {} where this user has no such ticket. Otherwise {now, fields}, and for
--- one that waits also {position from 0, depth, passed_at, matched_at, wait_ms, the
--- next look at it (ms, 0 for none), its level, whether matching is paused, whether
--- there is a partner, whether others agree with it}.
+-- Returns {} if this user has no such ticket. Otherwise {now, fields}, and for a waiting
+-- ticket also {position from 0, depth, passed_at, matched_at, wait_ms, the time of its
+-- next examination (ms, 0 for none), its level, whether matching is paused, whether there
+-- is a partner, whether others agree with it}.
 
 local fields = redis.call('HGETALL', KEYS[5])
 if #fields == 0 or redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return {} end
@@ -20,7 +20,7 @@ local depth = redis.call('ZCARD', queue)
 local numbers = redis.call('HMGET', stats, 'passed_at', 'matched_at', 'wait_ms')
 local paused = redis.call('XLEN', events) >= tonumber(ARGV[6])
 
--- agrees says whether another ticket agrees with this one, whatever its skill.
+-- agrees returns whether another ticket agrees with this one, at any skill.
 local function agrees()
 	for level = 0, top do
 		for pool in pools(ticket.ask) do
@@ -35,10 +35,10 @@ local function agrees()
 	return false
 end
 
--- What no reason will tell is not looked for: it costs more than all the rest.
+-- Search only if a reason depends on it: it costs more than all the rest.
 local agreeing, found = depth > 1, depth > 1
 if ticket.put ~= '' and found and not paused then
-	-- The level is of a pass with other rules when the windows have become fewer.
+	-- The level may come from earlier rules with more windows.
 	found = partner(ticket, math.min(ticket.level, top), false)
 	agreeing = found or agrees()
 end

@@ -13,14 +13,14 @@ type Reason struct {
 }
 
 const (
-	// estimateFor is how long an estimate is good for.
+	// estimateFor is how long an estimate stays valid.
 	estimateFor = 10 * time.Minute
-	// lateAfter is how long after the last pass the next one is late: ticks come
-	// every second.
+	// lateAfter is the time after the last pass at which the next one is late: ticks
+	// come every second.
 	lateAfter = 5 * time.Second
 )
 
-// facts is what read.lua found out about a ticket that waits.
+// facts is the answer of read.lua about a waiting ticket.
 type facts struct {
 	now, passedAt, matchedAt, nextLook time.Time
 	position, depth                    int

@@ -19,10 +19,10 @@ const (
 	MaxAgree = 3
 	// MaxWindows bounds the skill windows: each is one more pool to look into.
 	MaxWindows = 8
-	// MaxPairs bounds a pass, which holds up everybody else in Redis.
+	// MaxPairs bounds a pass, which blocks Redis for all other clients.
 	MaxPairs = 100
-	// maxUntold is how many matches may wait to be told; with more, matching pauses,
-	// and Redis does not fill up.
+	// maxUntold is how many matches may wait to be announced; with more, matching
+	// pauses, so that Redis does not fill up.
 	maxUntold = 1_000_000
 )
 
@@ -31,8 +31,8 @@ type Rules struct {
 	Modes []Mode
 	// TTL is how long a ticket waits.
 	TTL time.Duration
-	// Windows are how far apart in skill two may be, narrow to wide: a ticket has
-	// the first when it joins and the next after each WidenEvery.
+	// Windows are the largest differences in skill, narrow to wide: a ticket has the
+	// first when it joins and the next one after each WidenEvery.
 	Windows    []int
 	WidenEvery time.Duration
 	// QueueLimit is how many tickets a queue holds at most.
@@ -73,7 +73,7 @@ func NewModes(names, ranked []string, agree map[string]string) ([]Mode, error) {
 
 var modeName = regexp.MustCompile(`^[a-z]{1,32}$`)
 
-// Check returns what is wrong with the rules, in one line.
+// Check returns all faults of the rules in one line.
 func (r Rules) Check() error {
 	var bad []string
 	want := func(ok bool, format string, args ...any) {
@@ -125,7 +125,7 @@ func (r Rules) mode(name string) (Mode, error) {
 // plain queues are first come, first served.
 func (m Mode) plain() bool { return !m.Ranked && len(m.Agree) == 0 }
 
-// windows are what the scripts are given.
+// windows returns a mode's windows as the scripts take them.
 func (r Rules) windows(m Mode) string {
 	if !m.Ranked {
 		return ""
@@ -137,14 +137,15 @@ func (r Rules) windows(m Mode) string {
 	return strings.Join(widths, ",")
 }
 
-// pools says in which pools a ticket is put, and in which it asks for a partner.
+// pools returns the pools that a ticket is put into, and those in which it looks for a
+// partner.
 //
-// Attributes must be equal where both tickets have them, so those who leave one
-// out fit everybody: that is no partition of the queue. A pool is named by what
-// its members look like to a kind of asker: for each attribute, that both have it
-// and with which value, that only the member has it, only the asker, or neither. A
-// ticket is put into the pools of all kinds of askers and asks in those of all
-// kinds of members of its own kind; so it meets whom it agrees with, and nobody else.
+// Attributes must be equal where both tickets have them, so a ticket without one agrees
+// with every value: that is no partition of the queue. A pool is named by its members'
+// relation to a kind of asker: for each attribute, that both have it and with which
+// value, that only the member has it, only the asker, or neither. A ticket is put into
+// the pools for all kinds of askers, and looks in the pools of all kinds of members for
+// its own kind; so it finds exactly the tickets that it agrees with.
 func (m Mode) pools(a Attributes) (put, ask string) {
 	if m.plain() {
 		return "", ""

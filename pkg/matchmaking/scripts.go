@@ -44,13 +44,13 @@ var (
 	nearScript   = newScript("match_near", nearSource)
 )
 
-// Keys of a mode. All have its name in braces, which makes one slot of them.
+// Keys of a mode. All contain its name in braces, which puts them into one slot.
 func key(kind, mode string) string     { return "mm:" + kind + ":{" + mode + "}" }
 func ticketKey(mode, id string) string { return key("ticket", mode) + ":" + id }
 func eventsKey(mode string) string     { return key("events", mode) }
 
-// run runs a script on a mode's queue with keys and arguments beyond those that
-// queue.lua has. Its error is fault.Unavailable.
+// run runs a script on a mode's queue, with keys and arguments beyond those of
+// queue.lua. Its error is fault.Unavailable.
 func (s *Store) run(ctx context.Context, script script, mode Mode, keys []string, args ...any) ([]any, error) {
 	keys = append([]string{key("queue", mode.Name), key("due", mode.Name), key("stats", mode.Name), eventsKey(mode.Name)}, keys...)
 	args = append([]any{mode.Name, s.rules.windows(mode), s.rules.WidenEvery.Milliseconds()}, args...)

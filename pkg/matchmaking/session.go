@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Match is two players who meet.
+// Match is a pair of players.
 type Match struct {
 	ID        string    // m_…; the same UUID as EventID
-	EventID   string    // of the event that tells of it
-	Mode      string    // the queue it came from
+	EventID   string    // of the match's event
+	Mode      string    // the queue
 	MatchedAt time.Time // by the clock of Redis
 	// Players are both, the one who waited longest first.
 	Players [2]Player
@@ -40,17 +40,17 @@ type Port struct {
 // ErrNoServer is an Allocator's answer while no game server is free.
 var ErrNoServer = errors.New("no game server is free")
 
-// Allocator finds the game server of a match.
+// Allocator allocates the game server of a match.
 type Allocator interface {
 	// Allocate returns the match's session. It is called again for the same match
-	// after a failure or a crash, and must then return the server that an earlier
-	// call got. Its error wraps ErrNoServer when none is free; every error is tried
-	// again for a while.
+	// after a failure or a crash, and must then return the server of the earlier call.
+	// Its error wraps ErrNoServer when no server is free; every error is retried for a
+	// while.
 	Allocate(context.Context, Match) (Session, error)
 }
 
 // FixedServer is an Allocator for one game server that hosts every match and
-// tells them apart by match_id: the one for development, and for small games.
+// distinguishes them by match_id, for development and small games.
 type FixedServer struct{ session Session }
 
 var _ Allocator = FixedServer{}

@@ -1,5 +1,5 @@
--- Writes where a match takes place to both of its tickets, once. Returns what stands
--- there now: of two who were asked for the same match, both tell the same.
+-- Writes a match's session to both of its tickets, once, and returns the stored one: of
+-- two workers with the same match, both announce the same session.
 --
 -- KEYS[1], KEYS[2] string  mm:ticket:{mode}:<id> of both
 -- ARGV[1] string  session (JSON), or empty
@@ -13,7 +13,7 @@ for _, ticket in ipairs(KEYS) do
 	if stored[1] then place = { stored[1], stored[2] or '' } end
 end
 for _, ticket in ipairs(KEYS) do
-	-- A ticket that is gone must not come back as a hash without an end.
+	-- A vanished ticket must not come back as a hash without expiry.
 	if redis.call('EXISTS', ticket) == 1 then
 		redis.call('HSET', ticket, 'session', place[1], 'session_error', place[2])
 	end

@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// The order of event ids is the order of locks: two instances that got the same
-// events wait for each other instead of deadlocking.
+// Locks are taken in the order of event ids: two instances with the same events wait
+// for each other instead of deadlocking.
 const acceptSQL = `
 WITH input AS (
 	SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[])
@@ -38,8 +38,8 @@ SELECT count(*) FROM told`
 
 // Accept turns events into PENDING notifications, one per event and recipient,
 // in one statement, and returns how many are new. Events that were accepted
-// before change nothing. An error for which Poison is true means that one of the
-// events can never be accepted.
+// before change nothing. An error for which Poison is true means that one of the events
+// can never be accepted.
 func (s *Store) Accept(ctx context.Context, records []event.Record) (created int, err error) {
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b event.Record) int { return strings.Compare(a.ID, b.ID) })
@@ -55,8 +55,7 @@ func (s *Store) Accept(ctx context.Context, records []event.Record) (created int
 	return created, postgres.Wrap("accept events", err)
 }
 
-// Poison reports whether err is the fault of an event itself, so that trying
-// again cannot help.
+// Poison reports whether the event itself caused err, so that a retry cannot help.
 func Poison(err error) bool {
 	return postgres.BadData(err) || errors.Is(err, event.ErrUnreadable)
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 )
 
-// AcceptAll is Accept, for whoever consumes events.
+// AcceptAll is Accept, as consumers of events need it.
 func (s *Store) AcceptAll(ctx context.Context, records []event.Record) error {
 	_, err := s.Accept(ctx, records)
 	return err
 }
 
-// Poison is the function of that name.
+// Poison is the function Poison, as a method.
 func (s *Store) Poison(err error) bool { return Poison(err) }
 
 // DeadLetter keeps a message that can never be accepted.

@@ -26,11 +26,10 @@ type Outgoing struct {
 	Payload     json.RawMessage
 }
 
-// Channel sends notifications. Send returns nil when the notification was
-// delivered, an error by RetryAfter or Never when the other side said so, and
-// any other error to try again after the usual backoff. It may be called again
-// for a notification that was delivered, when a crash hid that it was: receivers
-// deduplicate by ID.
+// Channel sends notifications. Send returns nil when the notification was delivered, an
+// error made by RetryAfter or Never when the receiver asked for it, and any other error
+// for a retry after the usual backoff. After a crash it may be called again for a
+// delivered notification: receivers deduplicate by ID.
 type Channel interface {
 	Send(context.Context, Outgoing) error
 }
@@ -43,10 +42,10 @@ type retryAfter struct {
 func (e *retryAfter) Error() string { return fmt.Sprintf("%v (again after %s)", e.reason, e.after) }
 func (e *retryAfter) Unwrap() error { return e.reason }
 
-// MaxRetryAfter bounds what the other side may ask for.
+// MaxRetryAfter bounds the delay that a receiver may ask for.
 const MaxRetryAfter = time.Hour
 
-// RetryAfter is the error of a receiver that asked to be tried again after d.
+// RetryAfter is the error of a receiver that asked for a retry after d.
 func RetryAfter(d time.Duration, reason error) error {
 	return &retryAfter{min(d, MaxRetryAfter), reason}
 }
@@ -56,25 +55,24 @@ type never struct{ reason error }
 func (e *never) Error() string { return e.reason.Error() }
 func (e *never) Unwrap() error { return e.reason }
 
-// Never is the error of a notification that cannot be delivered whatever is done.
+// Never is the error of a notification that can never be delivered.
 func Never(reason error) error { return &never{reason} }
 
-// IsNever reports whether err is by Never.
+// IsNever reports whether err was made by Never.
 func IsNever(err error) bool {
 	var n *never
 	return errors.As(err, &n)
 }
 
-// errNoTime is the result of a row whose turn came after the claim's deadline.
+// errNoTime is the result of a row whose turn comes after the claim's deadline.
 var errNoTime = errors.New("no time was left in this lease")
 
-// Deliverer sends what is due through one channel.
+// Deliverer sends due notifications through one channel.
 type Deliverer struct {
-	// Told, when it is set before the first Step, is called after a batch was written
-	// down as SENT, with the users it was for, each once. It is a hint that there is
-	// something to see, and no record: it is not called when writing down failed, and
-	// when another worker took over some of the rows their users may be among them
-	// all the same. Step waits for it, so it must not wait for anything.
+	// Told, if set before the first Step, is called after a batch was recorded as SENT,
+	// with its users, each once. It is a hint and no record: it is not called when
+	// recording failed, and it may name users whose rows another worker took over. Step
+	// waits for it, so it must not block.
 	Told func(ctx context.Context, userIDs []string)
 
 	queue   *lease.Queue[Outgoing]
@@ -82,16 +80,17 @@ type Deliverer struct {
 	log     *slog.Logger
 }
 
-// parallel sends of one batch; a slow receiver holds up only its share.
+// parallel bounds the concurrent sends of a batch; a slow receiver delays only its
+// share.
 const parallel = 16
 
-// A notification that was requeued by hand and fails again keeps its one letter.
+// A requeued notification that fails again keeps its one letter.
 const deadLetterSQL = `
 	INSERT INTO notification.notification_dlq (notification_id, event_id, user_id, event_type, payload, error)
 	SELECT notification_id, event_id::text, user_id, event_type, payload, last_error FROM dead
 	ON CONFLICT (notification_id) DO UPDATE SET error = excluded.error, created_at = now()`
 
-// NewDeliverer returns a deliverer; worker is shown in locked_by.
+// NewDeliverer returns a deliverer; locked_by shows worker.
 func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channel Channel, log *slog.Logger) *Deliverer {
 	queue := lease.New(pool, lease.Table{
 		Name: "notification.notifications", ID: "notification_id",
@@ -104,9 +103,9 @@ func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channe
 	return &Deliverer{queue: queue, channel: channel, log: log}
 }
 
-// Step claims one batch, sends it and writes down what became of it. When ctx ends
-// it begins no further send; those under way go on as long as the lease allows,
-// since a receiver may have them already.
+// Step claims one batch, sends it and records the results. When ctx ends, it begins no
+// further send; sends in progress continue as long as the lease allows, since a receiver
+// may have them already.
 func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 	claim, err := d.queue.Claim(ctx)
 	if err != nil || len(claim.Rows) == 0 {
@@ -139,7 +138,7 @@ func recipients(rows []lease.Claimed[Outgoing], results []error) []string {
 	return userIDs
 }
 
-// sort says what becomes of a row.
+// sort decides how a row is settled.
 func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], result error, o *lease.Outcome) {
 	failure := lease.Failure{ID: row.ID, Reason: result}
 	var later *retryAfter
@@ -148,7 +147,7 @@ func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], resul
 		o.Done = append(o.Done, row.ID)
 		return
 	case errors.Is(result, errNoTime):
-		// It was not tried, so that was no attempt.
+		// It was not sent, so this counts as no attempt.
 		o.Returned = append(o.Returned, failure)
 		return
 	case IsNever(result), errors.Is(result, lease.ErrExhausted):
@@ -163,8 +162,8 @@ func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], resul
 		"event_id", row.Row.EventID, "attempt", row.Attempt, "error", result.Error())
 }
 
-// send returns one result a row. Rows whose turn comes after ctx ended, or sending's
-// deadline, are not sent: their lease might end while they are on their way.
+// send returns one result for each row. Rows whose turn comes after the end of ctx, or
+// after sending's deadline, are not sent: their lease might end meanwhile.
 func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing]) []error {
 	results := make([]error, len(rows))
 	var group errgroup.Group

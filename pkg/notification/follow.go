@@ -5,32 +5,31 @@ import (
 	"time"
 )
 
-// Follower reads what is sent to one user, each notification once and none
-// missed, whatever the order in which they become visible. It works in looks: a
-// look reads everything from a point behind which nothing can appear any more
-// (Overlap before the look before it) up to its own beginning, page by page. It
-// is for one goroutine.
+// Follower reads the SENT notifications of one user, each once and without a gap,
+// whatever the order in which they become visible. It works in looks: a look reads
+// everything from a point before which nothing can appear any more (Overlap before the
+// previous look) up to its own beginning, page by page. It is for one goroutine.
 type Follower struct {
 	store  *Store
 	userID string
 
-	from time.Time // where a look begins: everything up to here was returned
+	from time.Time // where a look begins: everything before was returned
 	next time.Time // where the next page begins
 	look time.Time // when the look began, by the database's clock; zero between looks
-	// seen has what was returned and will be read again, with its SentAt.
+	// seen has the returned notifications that will be read again, with their SentAt.
 	seen map[string]time.Time
 }
 
-// Follow returns a follower of what is sent to userID after a time by the
-// database's clock. A reader that comes back gives what SentAt says, less
-// Overlap, and may get again what it got in that time.
+// Follow returns a follower of the notifications sent to userID after a time by the
+// database's clock. A reader that resumes passes its last SentAt less Overlap, and may
+// get the notifications of that time again.
 func (s *Store) Follow(userID string, after time.Time) *Follower {
 	return &Follower{store: s, userID: userID, from: after, next: after, seen: map[string]time.Time{}}
 }
 
-// Next returns what is new, in the order in which Since has it; limit is that of
-// Since. more says that there is probably more to read at once; otherwise ask again
-// when there may be news. After an error, ask again.
+// Next returns new notifications, in the order of Since and with its limit. more means
+// that there is probably more to read at once; otherwise call again when there may be
+// news. After an error, call again.
 func (f *Follower) Next(ctx context.Context, limit int) (fresh []Notification, more bool, err error) {
 	page, at, err := f.store.since(ctx, f.userID, f.next, limit)
 	if err != nil {
@@ -41,8 +40,8 @@ func (f *Follower) Next(ctx context.Context, limit int) (fresh []Notification, m
 	}
 	more = len(page) >= pageSize(limit)
 	for _, n := range page {
-		// The next look has it. A reader that comes back relies on that: when it saw n,
-		// it saw all that is older than n by Overlap.
+		// The next look returns it. A reader that resumes relies on that: when it saw n,
+		// it saw everything that is older than n by Overlap.
 		if n.SentAt.After(f.look) {
 			more = false
 			break

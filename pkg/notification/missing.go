@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Missing returns those of ids of which nothing is known here: neither accepted
-// nor put aside as a dead letter.
+// Missing returns those of ids that are unknown here: neither accepted nor kept as a
+// dead letter.
 func (s *Store) Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {
 	rows, err := s.pool.Query(ctx, `
 		SELECT i.id FROM unnest($1::uuid[]) AS i(id)

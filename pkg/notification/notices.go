@@ -7,13 +7,13 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 )
 
-// notice is what one recipient is told: who, and their view of the event.
+// notice is one recipient and their view of an event.
 type notice struct {
 	userID  string
 	payload []byte
 }
 
-// notices says whom an event is told, and what. Its error wraps
+// notices returns an event's recipients, with their views. Its error wraps
 // event.ErrUnreadable.
 func notices(r event.Record) ([]notice, error) {
 	switch r.Type {
@@ -34,7 +34,7 @@ func notices(r event.Record) ([]notice, error) {
 	return []notice{{about.UserID, r.Payload}}, nil
 }
 
-// match is what the event of a match says.
+// match has the fields of a match's event.
 type match struct {
 	EventID    string `json:"event_id"`
 	EventType  string `json:"event_type"`
@@ -49,7 +49,7 @@ type match struct {
 	SessionError string          `json:"session_error,omitempty"`
 }
 
-// matchView is what a player is told of a match: themselves and the others.
+// matchView is a player's view of a match: themselves and the others.
 type matchView struct {
 	match
 	UserID      string   `json:"user_id"`
@@ -57,7 +57,7 @@ type matchView struct {
 	PeerUserIDs []string `json:"peer_user_ids"`
 }
 
-// matchNotices tells each player of a match their own view of it.
+// matchNotices returns each player's own view of a match.
 func matchNotices(r event.Record) ([]notice, error) {
 	var m match
 	if err := json.Unmarshal(r.Payload, &m); err != nil {
@@ -88,7 +88,7 @@ func matchNotices(r event.Record) ([]notice, error) {
 	return list, nil
 }
 
-// settled is what the event of a transfer says.
+// settled has the fields of a transfer's event.
 type settled struct {
 	EventID     string `json:"event_id"`
 	EventType   string `json:"event_type"`
@@ -103,15 +103,15 @@ type settled struct {
 	ToUser      string `json:"to_user_id"`
 }
 
-// transferView is what an owner is told of a transfer.
+// transferView is an owner's view of a transfer.
 type transferView struct {
 	settled
 	UserID    string `json:"user_id"`
-	Direction string `json:"direction"` // SENT, RECEIVED, or MOVED between accounts of theirs
+	Direction string `json:"direction"` // SENT, RECEIVED, or MOVED between their own accounts
 }
 
-// transferNotices tells the owners of both accounts their own view; the system's
-// account has none.
+// transferNotices returns the views of both accounts' owners; the system's account has
+// no owner.
 func transferNotices(r event.Record) ([]notice, error) {
 	var s settled
 	if err := json.Unmarshal(r.Payload, &s); err != nil {

@@ -1,7 +1,7 @@
-// Package notification tells people what happened, once per event and
-// recipient. Accepting an event and remembering that it was accepted is one
-// statement, so a message may come any number of times; sending happens later,
-// under a lease, with retries, and ends SENT or FAILED with a dead letter.
+// Package notification notifies users of events, once per event and recipient. One
+// statement accepts an event and records that it was accepted, so a message may be
+// delivered any number of times. Sending happens later, under a lease, with retries, and
+// ends SENT, or FAILED with a dead letter.
 package notification
 
 import (
@@ -25,29 +25,29 @@ const (
 	Failed     = lease.Failed
 )
 
-// Notification is what one recipient is told of one event.
+// Notification is one event's notification to one recipient.
 type Notification struct {
 	ID           string          `json:"notification_id" doc:"Stable: receivers deduplicate by it." example:"n_01h455vb4pex5vsknk084sn02q"`
-	EventID      string          `json:"event_id" format:"uuid" doc:"The event that it tells of."`
+	EventID      string          `json:"event_id" format:"uuid" doc:"The event that caused it."`
 	EventType    string          `json:"event_type" doc:"What happened." example:"EntitlementGranted"`
-	Status       string          `json:"status" enum:"PENDING,PROCESSING,SENT,FAILED" doc:"Where it is on its way."`
-	AttemptCount int             `json:"attempt_count" doc:"How often sending was begun." example:"1"`
+	Status       string          `json:"status" enum:"PENDING,PROCESSING,SENT,FAILED" doc:"Its state of delivery."`
+	AttemptCount int             `json:"attempt_count" doc:"Number of attempts to send it." example:"1"`
 	CreatedAt    time.Time       `json:"created_at" doc:"When the event was accepted."`
 	SentAt       *time.Time      `json:"sent_at" doc:"When it was sent; null until then."`
 	ReadAt       *time.Time      `json:"read_at" doc:"When the recipient read it; null until then."`
 	Payload      json.RawMessage `json:"payload" doc:"The event's fields." example:"{\"event_type\":\"EntitlementGranted\",\"user_id\":\"u_123\",\"stock_keeping_unit\":\"item1\",\"version\":1}"`
 }
 
-// Consumer is the name under which this domain consumes events.
+// Consumer is the durable name under which this domain consumes events.
 const Consumer = "notify"
 
-// ErrCursor is the answer to a cursor that no list made.
+// ErrCursor is the error for a cursor that no list returned.
 var ErrCursor = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
 
-// ErrNotFound is also the answer for a notification of somebody else.
-var ErrNotFound = fault.New(fault.NotFound, "notification_not_found", "This user has no such notification, or it was deleted; list the inbox for those that there are.")
+// ErrNotFound is also the error for another user's notification.
+var ErrNotFound = fault.New(fault.NotFound, "notification_not_found", "This user has no such notification, or it was deleted; list the inbox to see the others.")
 
-// MaxPage is the most that a list returns at once.
+// MaxPage bounds a page of a list.
 const MaxPage = 100
 
 func pageSize(limit int) int { return min(max(limit, 1), MaxPage) }
@@ -60,10 +60,10 @@ type Store struct {
 // NewStore returns a store on pool.
 func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool: pool} }
 
-// columns are what scan reads.
+// columns are the columns that scan reads.
 const columns = `notification_id, event_id::text, event_type, status, attempt_count, created_at, sent_at, read_at, payload`
 
-// scan reads columns, and what follows them into more.
+// scan reads columns, and further ones into more.
 func scan(row pgx.CollectableRow, more ...any) (n Notification, key uuid.UUID, err error) {
 	err = row.Scan(append([]any{&key, &n.EventID, &n.EventType, &n.Status, &n.AttemptCount, &n.CreatedAt, &n.SentAt, &n.ReadAt, &n.Payload}, more...)...)
 	n.ID, n.CreatedAt, n.SentAt, n.ReadAt = textID(key), n.CreatedAt.UTC(), utc(n.SentAt), utc(n.ReadAt)
@@ -78,7 +78,7 @@ func utc(t *time.Time) *time.Time {
 	return &u
 }
 
-// parseID reads an id that a caller gave. Its error is ErrNotFound.
+// parseID parses a caller's id. Its error is ErrNotFound.
 func parseID(text string) (uuid.UUID, error) {
 	key, err := id.Parse(id.Notification, text)
 	if err != nil {

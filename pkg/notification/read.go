@@ -9,16 +9,16 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// MarkRead says that a user has read a notification, whatever its status, and
-// returns it. The first time counts: marks that come later or at once change
-// nothing and return the same ReadAt. The error is ErrNotFound when the user has
-// no such notification.
+// MarkRead marks a user's notification read, whatever its status, and returns it. The
+// first mark counts: later or concurrent marks change nothing and return the same
+// ReadAt. The error is ErrNotFound if the user has no such notification.
 func (s *Store) MarkRead(ctx context.Context, userID, notificationID string) (Notification, error) {
 	key, err := parseID(notificationID)
 	if err != nil {
 		return Notification{}, err
 	}
-	// One that waits for the row sees what the other wrote: coalesce runs on that.
+	// coalesce reads the row after the lock, so a concurrent mark sees the first one's
+	// time.
 	rows, err := s.pool.Query(ctx, `
 		UPDATE notification.notifications SET read_at = coalesce(read_at, now())
 		WHERE notification_id = $1 AND user_id = $2

@@ -8,24 +8,24 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Retention says how long the domain keeps what it no longer needs. Dead letters of
-// messages that could not be read stay until a person decides.
+// Retention is how long the domain keeps finished rows. Dead letters of unreadable
+// messages stay until an operator decides.
 type Retention struct {
-	Processed time.Duration // event ids; longer than anything can come back
+	Processed time.Duration // event ids; longer than any event can be redelivered
 	Sent      time.Duration // notifications, after they were sent
 	Failed    time.Duration // FAILED notifications and their dead letters; 0 for good
 }
 
-// Cleanup deletes one batch of each kind that is due and returns how many rows
-// went; more is true when a batch was full.
+// Cleanup deletes one batch of each kind of due rows and returns their number; more is
+// true when a batch was full.
 func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more bool, err error) {
 	now, err := postgres.Now(ctx, s.pool)
 	if err != nil {
 		return 0, false, err
 	}
-	// Ids of events are UUIDv7, so the primary key finds the oldest rows. Notifications
-	// are found by indexes that hold nothing which stays, and then by ctid, which a row
-	// that is locked keeps.
+	// Event ids are UUIDv7, so the primary key finds the oldest rows. Notifications are
+	// found by indexes that hold only rows to be deleted, and then by ctid, which does
+	// not change while a row is locked.
 	processed := now.Add(-r.Processed)
 	deletes := []postgres.Delete{
 		{SQL: `DELETE FROM notification.processed_events WHERE event_id IN (

@@ -10,18 +10,17 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Overlap is how far a reader of what was sent must look back. sent_at is the
-// database's clock when the statement that finishes a batch begins, and others
-// see the batch when that statement has committed: meanwhile, later batches can
-// become visible first. The lease gives a statement up after 5 s, and the server
-// after 10 when it was not told (statement_timeout, which package postgres sets
-// in its usual mode). The other 5 s are for the commit itself and for clocks that
-// differ when a standby takes over.
+// Overlap is how far a reader of SENT notifications must look back. sent_at is the
+// database's time at which the statement that finishes a batch begins, and the batch
+// becomes visible at its commit: meanwhile, later batches can become visible first. The
+// lease abandons a statement after 5 s, and the server ends it after 10 s at the latest
+// (statement_timeout, which package postgres sets in its usual mode). The other 5 s are
+// for the commit itself and for clocks that differ when a standby takes over.
 const Overlap = 15 * time.Second
 
-// WITH TIES: a batch is sent at one moment, and a page that ended inside it could
-// not be gone on from. notification_id orders the few of a moment, so it is not
-// in the index.
+// WITH TIES: all rows of a batch have the same sent_at, and no page could continue from
+// within a batch. notification_id only orders rows of the same moment, so it is not in
+// the index.
 const sinceSQL = `
 SELECT ` + columns + `, read_from
 FROM (
@@ -33,22 +32,21 @@ FROM (
 ) n
 ORDER BY sent_at, notification_id`
 
-// Since returns what was sent to a user after a time, in the order of sent_at and
-// then of notification_id: up to limit notifications, 100 at most, and with the
-// last of them all that were sent at the same moment (as many as a batch has,
-// LEASE_BATCH). So the last SentAt of a page is where the next page begins, and
-// a page with fewer than limit (or than 100) is the last one for now.
+// Since returns the notifications sent to a user after a time, in the order of sent_at
+// and then of notification_id: up to limit, 100 at most, and with the last one all that
+// were sent at the same moment (at most a batch, LEASE_BATCH). So the next page begins at
+// the last SentAt of a page, and a page with fewer than limit (or than 100) is the last
+// one for now.
 //
-// It is the last for now only: a notification may become visible up to Overlap
-// after its SentAt, behind later ones. Whoever reads again later begins Overlap
-// before the moment of the earlier read and skips what it knows. A Follower does.
+// Only for now, because a notification may become visible up to Overlap after its
+// SentAt, behind later ones. A later read begins Overlap before the earlier one and
+// skips known notifications, as a Follower does.
 func (s *Store) Since(ctx context.Context, userID string, after time.Time, limit int) ([]Notification, error) {
 	list, _, err := s.since(ctx, userID, after, limit)
 	return list, err
 }
 
-// since also returns when it read, by the database's clock, or zero when it found
-// nothing.
+// since also returns the database's time of the read, or zero if it found nothing.
 func (s *Store) since(ctx context.Context, userID string, after time.Time, limit int) (list []Notification, at time.Time, err error) {
 	rows, err := s.pool.Query(ctx, sinceSQL, userID, after, pageSize(limit))
 	if err != nil {
@@ -61,9 +59,9 @@ func (s *Store) since(ctx context.Context, userID string, after time.Time, limit
 	return list, at, postgres.Wrap("read what was sent", err)
 }
 
-// SentAt returns when a notification was sent to a user, for a reader that comes
-// back and names the last one it saw: it goes on from Overlap before. The error is
-// ErrNotFound when the user has no such notification, or it is not SENT.
+// SentAt returns when a notification was sent to a user. A reader that resumes names the
+// last notification it saw, and continues Overlap before its time. The error is
+// ErrNotFound if the user has no such notification, or it is not SENT.
 func (s *Store) SentAt(ctx context.Context, userID, notificationID string) (time.Time, error) {
 	key, err := parseID(notificationID)
 	if err != nil {

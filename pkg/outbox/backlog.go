@@ -10,11 +10,11 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// MaxBacklog is as far as Backlog counts.
+// MaxBacklog bounds the count of Backlog.
 const MaxBacklog = 100_000
 
-// Backlog returns how many rows of an outbox are not finished, up to MaxBacklog, and
-// how long the oldest of those has waited.
+// Backlog returns the number of unfinished rows of an outbox, up to MaxBacklog, and the
+// age of the oldest.
 func Backlog(ctx context.Context, pool *pgxpool.Pool, table string) (n int, oldest time.Duration, err error) {
 	var seconds float64
 	err = pool.QueryRow(ctx, fmt.Sprintf(`

@@ -1,8 +1,8 @@
-// Package outbox carries events out of a database without losing or inventing
-// one (the transactional outbox pattern): a domain inserts its event in the
-// transaction that changes its state, and a relay publishes committed rows
-// afterwards, under a lease. A crash between publishing and finishing publishes
-// twice; consumers deduplicate by the event's id.
+// Package outbox publishes events from a database without losing or inventing one (the
+// transactional outbox pattern): a domain inserts its event in the transaction that
+// changes its state, and a relay publishes committed rows afterwards, under a lease.
+// After a crash between publishing and finishing, an event is published twice; consumers
+// deduplicate by its id.
 package outbox
 
 import (
@@ -27,22 +27,22 @@ const (
 	Failed    = lease.Failed
 )
 
-// Errors by which a Publisher says whose fault a failure is.
+// Errors by which a Publisher distinguishes the broker's faults from the event's.
 var (
-	// ErrBroker: the broker is away or full. The event is returned without
-	// using up an attempt.
+	// ErrBroker: the broker is away or full. The event is returned and uses up no
+	// attempt.
 	ErrBroker = errors.New("the broker cannot take events now")
 	// ErrRefused: the broker will never take this event. It becomes FAILED.
 	ErrRefused = errors.New("the broker refuses this event")
 )
 
-// Publisher hands events to a broker.
+// Publisher publishes events to a broker.
 type Publisher interface {
 	// Ready returns nil when the broker is connected. The relay asks before it claims.
 	Ready(context.Context) error
 	// Publish waits until the broker has acknowledged every message or ctx ends.
-	// It returns one error a message, nil where it is stored; an error that wraps
-	// neither ErrBroker nor ErrRefused is retried and counts as an attempt.
+	// It returns one error for each message, nil if it is stored; a message whose error
+	// wraps neither ErrBroker nor ErrRefused is retried, which counts as an attempt.
 	Publish(context.Context, []event.Message) []error
 }
 
@@ -54,19 +54,19 @@ type Relay struct {
 	log       *slog.Logger
 }
 
-// RelayConfig says which rows a relay publishes, and where. All of it but Where is
-// needed.
+// RelayConfig says which rows a relay publishes, and where. All fields but Where are
+// required.
 type RelayConfig struct {
 	Pool  *pgxpool.Pool
 	Table string // with the columns of entitlement.outbox_events
-	// Where is an SQL condition that picks this relay's rows, constant text of ours; ""
-	// for all. Events of one subject should have a relay of their own: what their stream
-	// cannot take now holds up nothing else.
+	// Where is an SQL condition, a constant, that selects this relay's rows; "" for all.
+	// Each subject should have its own relay, so that a full stream delays only its own
+	// events.
 	Where     string
 	Policy    lease.Policy
 	Worker    string // shown in locked_by
 	Publisher Publisher
-	// Published is called as soon as events are with the broker, before their rows are
+	// Published is called as soon as the broker has events, before their rows are
 	// finished; it must not block.
 	Published func()
 	Log       *slog.Logger
@@ -107,13 +107,13 @@ func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 	report, err := claim.Settle(ctx, b.Outcome)
 	if len(b.Returned) > 0 {
 		r.log.WarnContext(ctx, "broker away, events returned", "count", len(b.Returned), "error", b.Returned[0].Reason.Error())
-		// Going on would only claim what cannot be published.
+		// Another claim could not be published either.
 		report.More = false
 	}
 	return report, err
 }
 
-// batch is the messages of a claim, and what becomes of its rows.
+// batch is the messages of a claim, and the outcome of its rows.
 type batch struct {
 	lease.Outcome
 	ids      []uuid.UUID // of messages, same order

@@ -17,43 +17,44 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Consumer is where published events must end up.
+// Consumer is the destination of published events.
 type Consumer interface {
-	// Missing returns those of ids that the consumer has neither processed nor
-	// put aside.
+	// Missing returns those of ids that the consumer has neither processed nor set
+	// aside.
 	Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error)
-	// Caught reports whether the consumer has dealt with every message that is older
-	// than age: then what it misses of that time will not come by itself.
+	// Caught reports whether the consumer has handled every message that is older than
+	// age: then an event that it misses from that time is lost.
 	Caught(ctx context.Context, age time.Duration) (bool, error)
 }
 
-// Reconciler publishes again what was PUBLISHED and never arrived: PUBLISHED
-// means that the broker had it, and a broker can lose its store. It walks the
-// outbox once, in the order of event ids, behind a watermark that it keeps in the
-// outbox's schema, and passes a row only when the consumer has it.
+// Reconciler republishes events that were PUBLISHED and never arrived: PUBLISHED means
+// that the broker stored the event, and a broker can lose its store. It walks the outbox
+// once, in the order of event ids, behind a watermark in the outbox's schema, and passes
+// a row only when the consumer has its event.
 type Reconciler struct {
 	ReconcilerConfig
 	age   time.Duration // of this step; see walk
-	until uuid.UUID     // of this step: rows from here on are too young
+	until uuid.UUID     // of this step: later rows are too young
 	ahead *walk         // nil at the watermark
 }
 
-// ReconcilerConfig says which rows a reconciler looks at, and which consumer must have
-// them. All of it but Where is needed.
+// ReconcilerConfig says which rows a reconciler checks, and which consumer must have
+// them. All fields but Where are required.
 type ReconcilerConfig struct {
 	Pool      *pgxpool.Pool
 	Table     string // the outbox
 	Where     string // as in RelayConfig
 	Marks     string // table of watermarks
-	Name      string // of the consumer, there
+	Name      string // the consumer's, in Marks
 	Publisher Publisher
 	Consumer  Consumer
-	// After is how old a row must be: more than clocks differ and transactions last.
+	// After is the age of rows to check: above the difference of clocks and the duration
+	// of transactions.
 	After time.Duration
 	Log   *slog.Logger
 }
 
-// everything is the Where of a reconciler that looks at all rows.
+// everything is the Where of a reconciler of all rows.
 const everything = "true"
 
 // NewReconciler returns a reconciler.
@@ -64,21 +65,21 @@ func NewReconciler(c ReconcilerConfig) *Reconciler {
 	return &Reconciler{ReconcilerConfig: c}
 }
 
-// reconcileBatch bounds what one step looks at.
+// reconcileBatch bounds the rows of a step.
 const reconcileBatch = 500
 
-// walk is where a reconciler is beyond its watermark: it has published again what
-// was missing up to from, and a later walk, which starts at the watermark anew,
-// finds that it arrived.
+// walk is a reconciler's position beyond its watermark: it has republished everything
+// missing up to from. A later walk, which starts at the watermark again, finds that all
+// of it arrived.
 type walk struct {
 	from uuid.UUID
-	age  time.Duration // what the consumer must have read for the rest to be missing
+	age  time.Duration // age of messages that the consumer must have handled
 }
 
-// Step looks at the next batch. In its report, Claimed counts the rows that were
-// looked at, Done those that have arrived, Retried those that were published
-// again, and Dead those that cannot be. It is not safe for concurrent use; several
-// processes may reconcile at once, and at worst publish an event more than once.
+// Step checks the next batch. In its report, Claimed counts the checked rows, Done those
+// whose events arrived, Retried the republished ones, and Dead those that cannot be
+// republished. It is not safe for concurrent use; several processes may reconcile at
+// once, and at worst publish an event more than once.
 func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 	rows, err := r.next(ctx)
 	if err != nil {
@@ -125,9 +126,9 @@ func (r *Reconciler) Step(ctx context.Context) (lease.Report, error) {
 	return report, nil
 }
 
-// publishAgain returns how many events are on their way again, and how many can
-// never be: what was published once may be unreadable to a newer version. It
-// returns none of either while they may be on their way already.
+// publishAgain returns how many events it republished, and how many can never be: a newer
+// version may be unable to read an old event. It returns zero for both while the events
+// may still be on their way.
 func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, records map[uuid.UUID]event.Record) (sent, dead int, err error) {
 	caught, err := r.Consumer.Caught(ctx, r.age)
 	if err != nil || !caught {
@@ -141,8 +142,7 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 			dead++
 			continue
 		}
-		// The broker would answer that it knows the event's id, even when the message
-		// is gone.
+		// The broker may still know the event's id although it lost the message.
 		message.Dedup = uuid.NewString()
 		messages = append(messages, message)
 		r.Log.WarnContext(ctx, "event was lost after it was published; publishing it again", "event_id", eventID)
@@ -150,7 +150,7 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 	if len(messages) == 0 {
 		return 0, dead, nil
 	}
-	// Noted first: a crash in between costs a delay, the other way round it would
+	// Record first: a crash in between costs a delay; in the other order it would
 	// publish all of it twice.
 	if err := r.noteRepublished(ctx); err != nil {
 		return 0, dead, err
@@ -170,8 +170,8 @@ type reconcileRow struct {
 	record    event.Record
 }
 
-// next reads the rows behind the watermark, or behind the walk, that are old
-// enough, up to the first that is not finished: that one must not be passed.
+// next reads the rows behind the watermark, or behind the walk, that are old enough, up
+// to the first unfinished one, which must not be passed.
 func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	var now time.Time
 	var from uuid.UUID
@@ -181,7 +181,7 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 		SELECT now(), coalesce(m.up_to, '00000000-0000-0000-0000-000000000000'), m.republished_at, m.consumer IS NOT NULL
 		FROM (SELECT) nothing LEFT JOIN %s m ON m.consumer = $1`, r.Marks), r.Name).Scan(&now, &from, &republished, &marked)
 	if err == nil && !marked {
-		// Cleanup goes by the slowest mark, so one that never moved must be there, too.
+		// Cleanup uses the slowest mark, so a mark that never moved must exist, too.
 		_, err = r.Pool.Exec(ctx, fmt.Sprintf(`
 			INSERT INTO %s (consumer, up_to) VALUES ($1, '00000000-0000-0000-0000-000000000000') ON CONFLICT DO NOTHING`, r.Marks), r.Name)
 	}
@@ -220,9 +220,9 @@ func (r *Reconciler) next(ctx context.Context) ([]reconcileRow, error) {
 	return rows, postgres.Wrap("reconcile", result.Err())
 }
 
-// passOthers, which comes after next and so finds a mark, moves the watermark past rows that another reconciler of the same outbox
-// looks at, when nothing of this one's is left behind them: cleanup removes what all have
-// passed.
+// passOthers moves the watermark past rows of other reconcilers of the same outbox, when
+// no rows of this one are left before them: cleanup removes rows that all have passed. It
+// runs after next, and so finds a mark.
 func (r *Reconciler) passOthers(ctx context.Context) error {
 	if r.Where == everything {
 		return nil

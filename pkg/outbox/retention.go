@@ -10,25 +10,25 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Retention says how long finished rows of an outbox are kept.
+// Retention is how long finished rows of an outbox are kept.
 type Retention struct {
-	// Published rows are kept for so long, and until reconcilers have passed them: one
-	// that was removed before could be lost by the broker unnoticed.
+	// Published is how long PUBLISHED rows are kept, and in any case until reconcilers
+	// have passed them: after that nobody would notice that the broker lost the event.
 	Published time.Duration
-	// Unreconciled is how long PUBLISHED rows are kept that no reconciler has passed. It
-	// must be less than what consumers remember: an event that they have forgotten would
-	// be published again, and take effect twice.
+	// Unreconciled is how long PUBLISHED rows that no reconciler has passed are kept. It
+	// must be below the consumers' memory: an event that they have forgotten could be
+	// republished and take effect twice.
 	Unreconciled time.Duration
-	// Failed rows are kept for so long, 0 for good.
+	// Failed is how long FAILED rows are kept, 0 for good.
 	Failed time.Duration
 }
 
-// passed is how far reconcilers of an outbox are, all of them; NULL before the first.
+// passed is the event up to which all reconcilers of an outbox are; NULL before the first.
 const passed = `(SELECT up_to FROM %[2]s ORDER BY up_to LIMIT 1)`
 
-// Deletes returns what a postgres.Sweep is to remove of table at the time now. marks is
-// the reconcilers' table. Each statement reads no more rows than it may delete: by its
-// index first, and then by ctid, which a row that is locked keeps.
+// Deletes returns the statements of a postgres.Sweep of table at the time now. marks is
+// the reconcilers' table. Each statement reads no more rows than it may delete: first by
+// its index, and then by ctid, which does not change while a row is locked.
 func (r Retention) Deletes(table, marks string, now time.Time) []postgres.Delete {
 	deletes := []postgres.Delete{{SQL: fmt.Sprintf(`
 		DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(

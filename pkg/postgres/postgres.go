@@ -1,6 +1,6 @@
-// Package postgres opens connection pools and knows which errors of Postgres
-// mean that it is away (so the caller may simply try again), which mean that
-// two transactions met, and which mean that the data itself is at fault.
+// Package postgres opens connection pools and classifies the errors of Postgres: the
+// server is away (the caller may simply retry), two transactions conflicted, or the data
+// itself is invalid.
 package postgres
 
 import (
@@ -25,9 +25,9 @@ const (
 	idleTimeout       = 5 * time.Second // within a transaction
 	maxConnIdle       = 5 * time.Minute
 	healthCheckPeriod = 15 * time.Second
-	// A connection is replaced after 4 to 5 minutes: it may lead to a server that is no
-	// longer the primary, by a name that leads to another one by now. The jitter keeps
-	// connections that were opened together from being replaced together.
+	// A connection is replaced after 4 to 5 minutes, because its server may no longer be
+	// the primary, and its name may resolve to another one. The jitter keeps connections
+	// that were opened together from being replaced together.
 	maxConnLifetime       = 4 * time.Minute
 	maxConnLifetimeJitter = time.Minute
 )
@@ -53,7 +53,7 @@ var execModes = map[string]pgx.QueryExecMode{
 func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		// pgx blots out the password, but a URL in a log helps nobody else either.
+		// pgx hides the password, but the rest of the URL is better not logged either.
 		return nil, errors.New("the database URL cannot be read; it should look like postgres://user:password@host:5432/name")
 	}
 	mode, ok := execModes[execMode]
@@ -69,11 +69,11 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	config.MaxConnLifetime = maxConnLifetime
 	config.MaxConnLifetimeJitter = maxConnLifetimeJitter
 	config.HealthCheckPeriod = healthCheckPeriod
-	// Poolers refuse unknown start-up parameters, so these are set only where the
-	// server keeps a session for us.
+	// Poolers refuse unknown start-up parameters, so set these only where the server
+	// keeps a session for us.
 	if mode == pgx.QueryExecModeCacheStatement {
 		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
-		// A process that freezes in a transaction keeps old rows from being vacuumed.
+		// A process that freezes in a transaction blocks the vacuum of old rows.
 		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(idleTimeout.Milliseconds())
 		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	}
@@ -113,16 +113,16 @@ const (
 	UniqueViolation = "23505"
 )
 
-// Conflicted reports whether err is a deadlock or a serialization failure: the
-// same transaction may be tried again at once.
+// Conflicted reports whether err is a deadlock or a serialization failure, after which
+// the same transaction may be retried at once.
 func Conflicted(err error) bool {
 	code := Code(err)
 	return code == "40001" || code == "40P01"
 }
 
 // BadData reports whether the statement failed because of the values it was given
-// (classes 22, 23 and 54: wrong, refused, and larger than Postgres can hold):
-// trying again cannot help.
+// (classes 22, 23 and 54: invalid, refused, and too large for Postgres): a retry
+// cannot help.
 func BadData(err error) bool {
 	code := Code(err)
 	return strings.HasPrefix(code, "22") || strings.HasPrefix(code, "23") || strings.HasPrefix(code, "54")
@@ -143,7 +143,7 @@ func Unavailable(err error) bool {
 	switch code := Code(err); {
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), strings.HasPrefix(code, "57P"), code == readOnly:
 		return true
-	case code == "57014": // statement timeout: too slow is away, for now
+	case code == "57014": // statement timeout: too slow counts as away
 		return true
 	case code != "":
 		return false
@@ -155,7 +155,7 @@ func Unavailable(err error) bool {
 		strings.Contains(err.Error(), "closed pool")
 }
 
-// errPooler is what to do when a pooler does not take the parameters of a session.
+// errPooler is the advice when a pooler refuses the parameters of a session.
 var errPooler = errors.New("set POSTGRES_EXEC_MODE=exec, which this pooler needs")
 
 // Wrap gives err the operation's name, and turns an unreachable server into a

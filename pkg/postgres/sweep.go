@@ -17,8 +17,8 @@ type Delete struct {
 	Args []any
 }
 
-// Sweep runs each statement once and returns how many rows went. more is true when
-// one of them was full, so that there is probably more to delete.
+// Sweep runs each statement once and returns the number of deleted rows. more is true
+// when one of them was full, so there is probably more to delete.
 func Sweep(ctx context.Context, pool *pgxpool.Pool, deletes ...Delete) (deleted int, more bool, err error) {
 	for _, d := range deletes {
 		tag, err := pool.Exec(ctx, d.SQL, append([]any{SweepBatch}, d.Args...)...)
@@ -31,7 +31,7 @@ func Sweep(ctx context.Context, pool *pgxpool.Pool, deletes ...Delete) (deleted 
 	return deleted, more, nil
 }
 
-// Now is the database's clock, which decides what is old.
+// Now returns the database's time, which decides about ages.
 func Now(ctx context.Context, pool *pgxpool.Pool) (now time.Time, err error) {
 	err = pool.QueryRow(ctx, `SELECT now()`).Scan(&now)
 	return now, Wrap("read the clock", err)

@@ -2,8 +2,8 @@ package postgres
 
 import "strings"
 
-// Storable replaces what text and jsonb cannot hold, NUL and broken UTF-8, and
-// cuts text to at most limit bytes.
+// Storable replaces NUL and broken UTF-8, which text and jsonb cannot hold, and cuts text
+// to at most limit bytes.
 func Storable(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:limit]

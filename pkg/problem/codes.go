@@ -4,7 +4,7 @@ package problem
 type Code struct {
 	Code   string
 	Status int
-	Do     string // what it means and what the caller does next
+	Do     string // its meaning, and what to do next
 }
 
 // Codes are all codes that the API answers with; /docs shows them. A test

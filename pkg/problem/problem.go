@@ -1,6 +1,6 @@
 // Package problem writes errors as application/problem+json (RFC 9457). It
 // holds the only table from a kind of fault to an HTTP status. A 5xx never
-// shows its cause: the caller gets a code and what to do, the log gets the rest.
+// shows its cause: the caller gets a code and advice, the log gets the rest.
 package problem
 
 import (
@@ -28,7 +28,7 @@ type Problem struct {
 	retryAfter time.Duration
 }
 
-// Field is one thing that is wrong with a request.
+// Field is one fault of a request.
 type Field struct {
 	Location string `json:"location" doc:"Where it is." example:"body.user_id"`
 	Message  string `json:"message" doc:"What is wrong." example:"expected length >= 1"`
@@ -49,13 +49,13 @@ var statusOf = map[fault.Kind]int{
 	fault.Unavailable:      http.StatusServiceUnavailable,
 }
 
-// New returns a problem with the title that belongs to status.
+// New returns a problem with the title of status.
 func New(status int, code, detail string) *Problem {
 	return &Problem{Type: "/docs#" + code, Title: http.StatusText(status), Status: status, Detail: detail, Code: code}
 }
 
-// From turns any error into a problem. What is not a fault is internal, and its
-// text is left out.
+// From turns any error into a problem. An error that is no fault is internal, and its
+// text is omitted.
 func From(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -71,7 +71,7 @@ func From(err error) *Problem {
 	return p
 }
 
-// Parse reads a problem that somebody answered with; false when it is none.
+// Parse parses the problem in an answer; false if there is none.
 func Parse(answer []byte) (*Problem, bool) {
 	var p Problem
 	err := json.Unmarshal(answer, &p)
@@ -84,7 +84,7 @@ func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 // GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType keeps application/problem+json whatever the caller accepts.
+// ContentType is application/problem+json, whatever the caller accepts.
 func (p *Problem) ContentType(string) string { return ContentType }
 
 // GetHeaders returns the headers that go with the problem.
@@ -99,7 +99,7 @@ func (p *Problem) GetHeaders() http.Header {
 	return h
 }
 
-// Write answers with the problem that err is.
+// Write answers with the problem of err.
 func Write(w http.ResponseWriter, err error) {
 	p := From(err)
 	for name, values := range p.GetHeaders() {
@@ -111,6 +111,6 @@ func Write(w http.ResponseWriter, err error) {
 	w.Header().Del("Content-Length")
 	w.WriteHeader(p.Status)
 	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false) // it is no HTML, and people read it
-	_ = encoder.Encode(p)        // the client may be gone
+	encoder.SetEscapeHTML(false) // it is not HTML, and people read it
+	_ = encoder.Encode(p)        // the client may have disconnected
 }

@@ -12,36 +12,35 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
 
-// fetchFirst is how long a first message may take that is there, and fetchGap how long
-// after a message the next one may come to be in the same batch.
+// fetchFirst bounds the wait for the first message of a non-empty queue, and fetchGap the
+// gap between two messages of a batch.
 const (
 	fetchFirst = 100 * time.Millisecond
 	fetchGap   = 10 * time.Millisecond
 )
 
-// Consumer takes messages from a durable queue with acknowledgement by hand: a
-// message comes until it is acknowledged or terminated. Between two fetches it is
-// not subscribed, so that a process that is not ticked keeps nothing from the others.
+// Consumer fetches messages from a durable queue with manual acknowledgement: a message
+// is redelivered until it is acknowledged or terminated. Between two fetches it is not
+// subscribed, so that a process without ticks withholds no messages from the others.
 type Consumer struct {
 	client  *Client
 	subject string
 	queue   string
 
-	mutex sync.Mutex // a channel takes one call at a time
-	// channel stays open while the connection does: a quorum queue forgets
-	// acknowledgements on their way when their channel closes.
+	mutex sync.Mutex // a channel allows one call at a time
+	// channel stays open as long as the connection: when a channel closes, a quorum
+	// queue drops acknowledgements in flight.
 	channel *amqp.Channel
 	fetches int
 }
 
 // NewConsumer returns the consumer called durable of the events with subject. Its
-// queue, <subject>.<durable>, is made and bound when it is first used.
+// queue, <subject>.<durable>, is created and bound on first use.
 func NewConsumer(client *Client, subject, durable string) *Consumer {
 	return &Consumer{client: client, subject: subject, queue: subject + "." + durable}
 }
 
-// Fetch returns up to limit messages that are there now; none means that none is
-// left. Its error is fault.Unavailable.
+// Fetch returns up to limit available messages; an empty answer means that none is left. Its error is fault.Unavailable.
 func (c *Consumer) Fetch(ctx context.Context, limit int) (deliveries []event.Delivery, err error) {
 	err = c.with(ctx, func(*amqp.Connection) error {
 		received, err := c.receive(limit)
@@ -51,15 +50,15 @@ func (c *Consumer) Fetch(ctx context.Context, limit int) (deliveries []event.Del
 		return err
 	})
 	if len(deliveries) > 0 {
-		err = nil // the next Fetch meets it, if it lasts
+		err = nil // the next Fetch returns it, if it lasts
 	}
 	return deliveries, err
 }
 
-// receive looks whether there is anything, and subscribes for a moment when there is.
-// A basic.get for each message would be a round trip each, and RabbitMQ 3.10 answers
-// INTERNAL_ERROR to a subscription on a channel that had a basic.get of an empty
-// quorum queue.
+// receive checks whether the queue has messages, and then subscribes for a moment. A
+// basic.get would cost a round trip for each message, and RabbitMQ 3.10 answers
+// INTERNAL_ERROR to a subscription on a channel after a basic.get of an empty quorum
+// queue.
 func (c *Consumer) receive(limit int) ([]amqp.Delivery, error) {
 	queue, err := c.channel.QueueDeclarePassive(c.queue, true, false, false, false, nil)
 	if err != nil || queue.Messages == 0 {
@@ -76,14 +75,14 @@ func (c *Consumer) receive(limit int) ([]amqp.Delivery, error) {
 	}
 	received := upTo(limit, more)
 	err = c.channel.Cancel(tag, false)
-	for d := range more { // what was on its way
+	for d := range more { // messages in flight
 		received = append(received, d)
 	}
 	return received, err
 }
 
-// upTo receives until limit, or until no more come. Another process may have taken
-// what was there, so it does not wait long for the first either.
+// upTo receives until limit, or until no more come. Another process may have emptied the
+// queue, so it does not wait long for the first message either.
 func upTo(limit int, more <-chan amqp.Delivery) (received []amqp.Delivery) {
 	gap := time.NewTimer(fetchFirst)
 	defer gap.Stop()
@@ -102,8 +101,8 @@ func upTo(limit int, more <-chan amqp.Delivery) (received []amqp.Delivery) {
 	return received
 }
 
-// Caught reports whether no message that was published longer than age ago waits in
-// the queue. Those that a consumer holds at this moment count as dealt with.
+// Caught reports whether the queue has no message that was published longer than age ago.
+// Messages that a consumer holds count as handled.
 func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {
 	err = c.with(ctx, func(conn *amqp.Connection) error {
 		looking, err := conn.Channel()
@@ -114,14 +113,14 @@ func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, 
 		oldest, ok, err := looking.Get(c.queue, false)
 		caught = !ok || time.Since(oldest.Timestamp) < age
 		if ok {
-			err = oldest.Nack(false, true) // back to where it was
+			err = oldest.Nack(false, true) // back to its place
 		}
 		return err
 	})
 	return caught && err == nil, err
 }
 
-// with runs do once queue, binding and channel are there.
+// with runs do once queue, binding and channel exist.
 func (c *Consumer) with(ctx context.Context, do func(*amqp.Connection) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 func delivery(subject string, d amqp.Delivery) event.Delivery {
 	headers := make(map[string][]string, len(d.Headers))
 	for name, value := range d.Headers {
-		headers[name] = []string{fmt.Sprint(value)} // others may send any type
+		headers[name] = []string{fmt.Sprint(value)} // foreign publishers may use any type
 	}
 	delivered := uint64(1)
 	if d.Redelivered {
@@ -31,13 +31,13 @@ type acknowledger struct{ d amqp.Delivery }
 
 func (a acknowledger) Ack() error { return a.d.Ack(false) }
 
-// Again gives the message back after a while: RabbitMQ knows no delay, so we hold it.
-// When the process ends before, the broker hands it out at once.
+// Again returns the message after a while: RabbitMQ has no delay, so this process holds
+// it. If the process ends before, the broker redelivers it at once.
 func (a acknowledger) Again(after time.Duration) error {
 	time.AfterFunc(after, func() { _ = a.d.Nack(false, true) })
 	return nil
 }
 
-// Terminate drops the message, or moves it to the queue's dead-letter exchange when
-// it has one.
+// Terminate drops the message, or moves it to the queue's dead-letter exchange if there
+// is one.
 func (a acknowledger) Terminate(string) error { return a.d.Reject(false) }

@@ -25,8 +25,8 @@ func NewPublisher(client *Client) *Publisher { return &Publisher{client} }
 func (p *Publisher) Ready(ctx context.Context) error { return p.client.Ready(ctx) }
 
 // Publish sends all messages and then waits for the broker's confirms, at most until
-// ctx ends or the broker is full. A message that no queue takes is not published: it comes back. Whatever
-// fails is the broker's fault, none is a message's. See outbox.Publisher.
+// ctx ends or the broker is full. A message without a queue is returned and not
+// published. Every failure is the broker's, none the message's. See outbox.Publisher.
 func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []error {
 	results := make([]error, len(messages))
 	fail := func(i int, err error) { results[i] = fmt.Errorf("%w: %w", outbox.ErrBroker, err) }
@@ -45,14 +45,14 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 	if closed(full) {
 		return failAll(errFull) // it would not even open a channel
 	}
-	// A channel of this call's own: confirms and returns are counted by channel.
+	// Its own channel, because confirms and returns are counted by channel.
 	channel, err := conn.Channel()
 	if err != nil {
 		return failAll(err)
 	}
 	defer func() {
 		if closed(full) {
-			go channel.Close() // is answered when the broker has room, or the connection ends
+			go channel.Close() // answered when the broker has room, or the connection ends
 			return
 		}
 		_ = channel.Close()
@@ -78,7 +78,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 			if !confirm.Acked() {
 				fail(i, errNotStored)
 			}
-		// It may be stored all the same; then it is published twice.
+		// It may be stored all the same, and is then published twice.
 		case <-full:
 			fail(i, errFull)
 		case <-ctx.Done():
@@ -97,8 +97,8 @@ var (
 	errNoQueue   = errors.New("no queue takes it")
 )
 
-// sortReturned fails what came back. A return arrives before its confirm, so all of
-// them are here.
+// sortReturned fails returned messages. A return arrives before its confirm, so all of
+// them have arrived.
 func (p *Publisher) sortReturned(returned <-chan amqp.Return, at map[string]int, fail func(int, error)) {
 	for {
 		select {
@@ -113,7 +113,7 @@ func (p *Publisher) sortReturned(returned <-chan amqp.Return, at map[string]int,
 	}
 }
 
-// publishing is the message as AMQP has it.
+// publishing returns the AMQP message.
 func publishing(m event.Message) amqp.Publishing {
 	headers := amqp.Table{}
 	for name, value := range m.Headers() {
@@ -121,7 +121,7 @@ func publishing(m event.Message) amqp.Publishing {
 	}
 	return amqp.Publishing{
 		Headers: headers, ContentType: event.ContentType, DeliveryMode: amqp.Persistent, MessageId: m.ID, Type: m.ShortType(),
-		// When it was published, not when it happened: Consumer.Caught goes by it.
+		// The time of publishing, not of the event: Consumer.Caught uses it.
 		Timestamp: time.Now(), AppId: "miniserver", Body: m.Data,
 	}
 }

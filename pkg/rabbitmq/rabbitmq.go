@@ -1,11 +1,10 @@
-// Package rabbitmq carries events over RabbitMQ: a publisher for the relay (with
-// confirms, and mandatory, so that what no queue takes does not count as published)
-// and a consumer that acknowledges by hand. The exchange is a durable topic
-// exchange, the routing key is the event's subject, and each consumer has a durable
-// queue of its own. Messages carry the headers that they have on JetStream.
+// Package rabbitmq publishes and consumes events over RabbitMQ: a publisher for the relay
+// (with confirms, and mandatory, so that a message without a queue does not count as
+// published) and a consumer with manual acknowledgement. The exchange is a durable topic
+// exchange, the routing key is the event's subject, and each consumer has its own durable
+// queue. Messages have the same headers as on JetStream.
 //
-// RabbitMQ does not know a message's id: what is published twice comes twice, and
-// consumers know it by event_id.
+// RabbitMQ does not deduplicate by a message's id; consumers deduplicate by event_id.
 package rabbitmq
 
 import (
@@ -20,17 +19,18 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Exchange takes all events.
+// Exchange receives all events.
 const Exchange = "miniserver.events"
 
 const (
 	connectTimeout = 3 * time.Second
-	// heartbeat is how often the two sides show that they are alive; a connection is
-	// given up after twice that.
+	// heartbeat is the interval of heartbeats; a connection is abandoned after twice
+	// that.
 	heartbeat = 10 * time.Second
-	// callTimeout bounds what one Fetch or Ready asks of the broker.
+	// callTimeout bounds the broker's calls of one Fetch or Ready.
 	callTimeout = 5 * time.Second
-	// lookAgain is how long what was made is taken to be there: somebody may remove it.
+	// lookAgain is how long a queue or exchange is assumed to exist: operators may remove
+	// it.
 	lookAgain = 30 * time.Second
 )
 
@@ -46,16 +46,16 @@ const (
 func (q Queue) arguments() amqp.Table {
 	arguments := amqp.Table{amqp.QueueTypeArg: string(q)}
 	if q == Quorum {
-		// A message that cannot be stored now comes back for as long as that lasts.
-		// RabbitMQ 4 drops it after 20 times unless there is another limit, and RabbitMQ 3
-		// takes a negative one, which means none to RabbitMQ 4, for 0.
+		// A message that cannot be stored now is redelivered for as long as that lasts.
+		// RabbitMQ 4 drops it after 20 deliveries unless there is another limit. A negative
+		// limit means none to RabbitMQ 4, but 0 to RabbitMQ 3.
 		arguments["x-delivery-limit"] = int32(math.MaxInt32)
 	}
 	return arguments
 }
 
-// Client is one connection. It is made when it is first needed, and anew by the
-// next use after it broke.
+// Client is one connection. It connects on first use, and again on the next use after the
+// connection broke.
 type Client struct {
 	url   string
 	name  string
@@ -68,12 +68,12 @@ type Client struct {
 	made    map[string]time.Time // exchanges and queues
 }
 
-// New returns a client that has not connected yet; name is shown to operators, and
-// queue is what its consumers make.
+// New returns an unconnected client; operators see name, and queue is the type of its
+// consumers' queues.
 func New(url, name string, queue Queue) *Client { return &Client{url: url, name: name, queue: queue} }
 
-// Ready connects when needed, makes the exchange when it is missing, and returns nil
-// when the broker takes messages.
+// Ready connects if needed, creates a missing exchange, and returns nil when the broker
+// accepts messages.
 func (c *Client) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -88,10 +88,10 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.ensureExchange(conn)
 }
 
-// errFull is RabbitMQ's alarm. It tells only connections that publish.
+// errFull is RabbitMQ's alarm, which only publishing connections receive.
 var errFull = errors.New("rabbitmq takes no messages: its memory or disk is full")
 
-// full is closed while the broker takes no messages.
+// full returns a channel that is closed while the broker accepts no messages.
 func (c *Client) full() <-chan struct{} {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -112,7 +112,7 @@ func closed(c <-chan struct{}) bool {
 // longer than its lease.
 func (c *Client) use(ctx context.Context) (conn *amqp.Connection, done func() bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err // it would break the connection of the others
+		return nil, nil, err // a canceled ctx would break the others' connection
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -167,8 +167,8 @@ func (c *Client) ensureExchange(conn *amqp.Connection) error {
 	})
 }
 
-// ensure makes something on the broker that is not there yet. One that is there with
-// other arguments is the operator's choice.
+// ensure creates something missing on the broker. An existing one with other arguments is
+// the operator's choice.
 func (c *Client) ensure(conn *amqp.Connection, what string, declare func(channel *amqp.Channel, passive bool) error) error {
 	c.mutex.Lock()
 	made := c.conn == conn && time.Since(c.made[what]) < lookAgain
@@ -203,19 +203,19 @@ func (c *Client) ensure(conn *amqp.Connection, what string, declare func(channel
 	return nil
 }
 
-// forget makes the next use look at once for what may have been removed.
+// forget makes the next use check at once whether it still exists.
 func (c *Client) forget(what string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	delete(c.made, what)
 }
 
-// Close ends the connection. What was not acknowledged comes again.
+// Close ends the connection. Unacknowledged messages are redelivered.
 func (c *Client) Close() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.conn != nil {
-		_ = c.conn.CloseDeadline(time.Now().Add(callTimeout)) // it ends with its socket in any case
+		_ = c.conn.CloseDeadline(time.Now().Add(callTimeout)) // the socket is closed in any case
 		_ = c.socket.Close()
 	}
 }

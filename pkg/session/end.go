@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// tombstoneLifetime is how long a sign-in may be on its way from the issuer's
-	// answer to Create.
+	// tombstoneLifetime is the longest time from the issuer's answer to a sign-in to
+	// Create.
 	tombstoneLifetime = time.Minute
-	// endBatch is how many sessions are ended in one round trip.
+	// endBatch is the number of sessions ended in one round trip.
 	endBatch = 500
-	// minOnce keeps Once from remembering nothing.
+	// minOnce is the shortest memory of Once.
 	minOnce = time.Second
 )
 
 func endedKey(issuer, sid string) string { return keyPrefix + "ended:{" + digest(issuer, sid) + "}" }
 
-// EndSID ends every session that came of one session at the issuer, without
-// their cookies, and returns how many there were. For a minute it also keeps a
-// sign-in of that SID that is still on its way from being stored. After an error
-// some may have ended; it may be called again. An empty sid ends nothing.
+// EndSID ends every session that belongs to one session at the issuer, without their
+// cookies, and returns their number. For a minute it also prevents a sign-in of that SID
+// in progress from being stored. After an error some sessions may have ended, and the
+// call may be repeated. An empty sid ends nothing.
 func (s *Store) EndSID(ctx context.Context, issuer, sid string) (ended int, err error) {
 	if sid == "" {
 		return 0, nil
@@ -33,8 +33,8 @@ func (s *Store) EndSID(ctx context.Context, issuer, sid string) (ended int, err 
 	return s.end(ctx, sidKey(issuer, sid))
 }
 
-// EndSubject is EndSID for all sessions of one subject. It leaves nothing
-// behind: who signs in again is welcome at once.
+// EndSubject is EndSID for all sessions of one subject. It leaves no tombstone: the
+// subject can sign in again at once.
 func (s *Store) EndSubject(ctx context.Context, issuer, subject string) (ended int, err error) {
 	return s.end(ctx, subjectKey(issuer, subject))
 }
@@ -54,7 +54,7 @@ func (s *Store) end(ctx context.Context, index string) (ended int, err error) {
 		if err != nil {
 			return ended, unreachable("end sessions", err)
 		}
-		// They leave the index only now, so that a crash before this loses none.
+		// Only now, so that a crash before this loses no session.
 		entries := make([]any, len(ids))
 		for i, id := range ids {
 			entries[i] = id
@@ -62,8 +62,8 @@ func (s *Store) end(ctx context.Context, index string) (ended int, err error) {
 		if err := s.client.ZRem(ctx, index, entries...).Err(); err != nil {
 			return ended, unreachable("empty an index of sessions", err)
 		}
-		// One that was listed and not stored yet may have been stored since, and
-		// may have looked at the index before it left it.
+		// A session that was listed but not yet stored may have been stored since, and
+		// may have checked the index before it was removed from it.
 		n, _, err = s.drop(ctx, absent)
 		ended += n
 		if err != nil {
@@ -72,8 +72,8 @@ func (s *Store) end(ctx context.Context, index string) (ended int, err error) {
 	}
 }
 
-// drop deletes the sessions of ids, and returns how many it deleted and which
-// were not there.
+// drop deletes the sessions of ids, and returns the number of deleted and the ids of
+// missing ones.
 func (s *Store) drop(ctx context.Context, ids []string) (dropped int, absent []string, err error) {
 	pipe := s.client.Pipeline()
 	deleted := make([]*redis.IntCmd, len(ids))
@@ -91,10 +91,9 @@ func (s *Store) drop(ctx context.Context, ids []string) (dropped int, absent []s
 	return dropped, absent, err
 }
 
-// Once calls do, unless a call with id came to its end without an error within
-// the given time before, a second at least. What failed is done again: a crash or
-// a failing store between do and its memory costs nothing but a second time. For a
-// logout token id is its issuer and jti.
+// Once calls do, unless a call with id succeeded within the given time before, a second
+// at least. A failed call may be repeated: a crash between do and its record only causes
+// do to run again. For a logout token id is its issuer and jti.
 func (s *Store) Once(ctx context.Context, id string, within time.Duration, do func() error) error {
 	key := keyPrefix + "once:{" + digest(id) + "}"
 	done, err := s.client.Exists(ctx, key).Result()

@@ -7,8 +7,8 @@ import (
 )
 
 // addScript puts id ARGV[1], which lives for ARGV[2] ms at most, into an index.
-// It takes out those whose time is over, or the index of somebody who signs in
-// every day would grow for good. The index lives as long as its last session.
+// It removes expired ids, because the index of a user who signs in every day would grow
+// for ever. The index lives as long as its last session.
 var addScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -45,8 +45,8 @@ func (s *Store) index(ctx context.Context, session Session, id string) error {
 	return execute(ctx, pipe)
 }
 
-// unindex takes the session out of its indexes. Its failure harms nobody: an
-// entry without a session ends nothing, and ends by itself.
+// unindex removes the session from its indexes. A failure does no harm: an entry without
+// a session ends nothing, and expires.
 func (s *Store) unindex(ctx context.Context, session Session, id string) {
 	pipe := s.client.Pipeline()
 	for _, key := range indexKeys(session) {
@@ -55,7 +55,7 @@ func (s *Store) unindex(ctx context.Context, session Session, id string) {
 	_ = execute(ctx, pipe)
 }
 
-// signedOut reports whether a sign-out has met a session that is just being stored.
+// signedOut reports whether a sign-out happened while the session was being stored.
 func (s *Store) signedOut(ctx context.Context, session Session, id string) (bool, error) {
 	pipe := s.client.Pipeline()
 	ended := pipe.Exists(ctx, endedKey(session.Issuer, session.SID))

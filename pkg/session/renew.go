@@ -13,25 +13,25 @@ import (
 const (
 	// RenewTimeout bounds one renewal, and how long others wait for it.
 	RenewTimeout = 5 * time.Second
-	// RetryAfter is how long a session goes on as it is after its issuer could
-	// not be reached, so that not every request waits for it.
+	// RetryAfter is how long a session continues unchanged after its issuer could not
+	// be reached, so that not every request waits for the issuer.
 	RetryAfter = 15 * time.Second
 
-	// storeTimeout is for what a renewal reads and writes in Redis.
+	// storeTimeout bounds a renewal's reads and writes in Redis.
 	storeTimeout = time.Second
-	// lockLifetime is longer than a renewal takes, reading and writing included.
+	// lockLifetime exceeds a renewal with its reads and writes.
 	lockLifetime = RenewTimeout + 2*storeTimeout
-	// pollEvery is the least wait between two looks at another's renewal; a random
-	// time up to as much is added.
+	// pollEvery is the shortest wait between two checks of another caller's renewal; a
+	// random time up to as much is added.
 	pollEvery = 20 * time.Millisecond
 )
 
-// ErrRevoked is what renew returns when the issuer refuses for good, so that the
-// session has to end. It may be wrapped.
+// ErrRevoked is the error of renew when the issuer refuses for good, so the session must
+// end. It may be wrapped.
 var ErrRevoked = errors.New("the issuer does not renew this session any more")
 
-// replaceScript changes a session to ARGV[2], or deletes it when that is empty,
-// but only while it is the one whose nonce is ARGV[1].
+// replaceScript changes a session to ARGV[2], or deletes it if that is empty, but only
+// while its nonce is ARGV[1].
 var replaceScript = redis.NewScript(`
 if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) ~= ARGV[1] then
 	return 0
@@ -43,7 +43,7 @@ else
 end
 return 1`)
 
-// unlockScript deletes a lock that is still ARGV[1]'s.
+// unlockScript deletes a lock that ARGV[1] still holds.
 var unlockScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then
 	return redis.call('DEL', KEYS[1])
@@ -52,21 +52,20 @@ return 0`)
 
 func lockKey(id string) string { return keyPrefix + "renewing:{" + id + "}" }
 
-// Renewed returns session, as it was loaded, until its RenewAt. From then on it
-// returns what renew makes of it: of all callers in all processes one calls
-// renew, the others wait and return the same. A caller that dies is replaced when
-// its lock ends, RenewTimeout and a little after.
+// Renewed returns session unchanged until its RenewAt. From then on it returns the result
+// of renew: of all callers in all processes one calls renew, and the others wait and
+// return the same. If that caller dies, another one takes over when its lock expires, a
+// little after RenewTimeout.
 //
-// renew gets the session as it is stored now, and a context that outlives the
-// caller's and ends after RenewTimeout; renew must end with it. It may change
-// the client, roles, AuthTime, tokens and RenewAt; whose session it is, and since
-// when, stays. A RenewAt that is not in the future becomes RetryAfter from now.
-// When renew returns
-//   - ErrRevoked, the session ends and everybody gets ErrNone;
-//   - any other error, the session goes on as it was for RetryAfter, without an error.
+// renew gets the stored session, and a context that outlives the caller's and ends after
+// RenewTimeout; renew must end with it. It may change the client, roles, AuthTime, tokens
+// and RenewAt, but not the owner and the time of creation. A RenewAt that is not in the
+// future becomes RetryAfter from now. When renew returns
+//   - ErrRevoked, the session ends and all callers get ErrNone;
+//   - any other error, the session continues unchanged for RetryAfter, without an error.
 //
-// A sign-out that comes meanwhile wins: the result is ErrNone. Who waits for
-// RenewTimeout in vain goes on with the session as it is.
+// A sign-out in the meantime wins: the result is ErrNone. A caller that waits for
+// RenewTimeout in vain gets the session unchanged.
 func (s *Store) Renewed(ctx context.Context, cookie string, session Session, renew func(context.Context, Session) (Session, error)) (Session, error) {
 	if !session.due() {
 		return session, nil
@@ -102,7 +101,7 @@ func (session Session) due() bool { return !time.Now().Before(session.RenewAt) }
 // renewAlone is Renewed for the holder of the lock.
 func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew func(context.Context, Session) (Session, error)) (Session, error) {
 	defer s.unlock(ctx, p, owner)
-	// Only a look under the lock is sure to see what the holder before did.
+	// Only a read under the lock sees the previous holder's result for certain.
 	reading, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	current, sealed, err := s.read(reading, p)
@@ -112,7 +111,7 @@ func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew fun
 	renewing, cancel := context.WithTimeout(ctx, RenewTimeout)
 	defer cancel()
 	next, err := renew(renewing, current)
-	var replacement []byte // stays empty for a session that has to end
+	var replacement []byte // stays empty for a session that must end
 	if !errors.Is(err, ErrRevoked) {
 		next = current.after(next, err)
 		if replacement, err = p.seal(next); err != nil {
@@ -121,9 +120,9 @@ func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew fun
 	}
 	writing, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	// Only the session that was read is replaced: neither is one brought back that
-	// was signed out meanwhile, nor a newer one lost that somebody else made
-	// because this process slept longer than its lock lived.
+	// Replace only the session that was read: this neither restores a session that was
+	// signed out meanwhile, nor overwrites a newer one that another process made after
+	// this one's lock expired.
 	replaced, err := replaceScript.Run(writing, s.client, []string{p.key}, sealed[:nonceBytes], replacement).Bool()
 	switch {
 	case err != nil:
@@ -138,7 +137,7 @@ func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew fun
 	return next, nil
 }
 
-// after is what the session becomes when renew returned next and err.
+// after returns the session that follows when renew returned next and err.
 func (session Session) after(next Session, err error) Session {
 	if err != nil {
 		next = session
@@ -150,9 +149,9 @@ func (session Session) after(next Session, err error) Session {
 	return next
 }
 
-// claim sets an absent key, and reports whether it holds owner now. SET tells
-// what it found, because the client repeats a command whose answer was lost: the
-// second time it finds owner.
+// claim sets an absent key, and reports whether it holds owner now. SET returns the old
+// value, because the client retries a command whose answer was lost: the second time it
+// finds owner.
 func (s *Store) claim(ctx context.Context, key, owner string, lifetime time.Duration) (bool, error) {
 	found, err := s.client.SetArgs(ctx, key, owner, redis.SetArgs{Mode: "NX", Get: true, TTL: lifetime}).Result()
 	switch {
@@ -164,7 +163,7 @@ func (s *Store) claim(ctx context.Context, key, owner string, lifetime time.Dura
 	return found == owner, nil
 }
 
-// unlock lets others renew. If it fails, the lock ends by itself.
+// unlock lets others renew. If it fails, the lock expires.
 func (s *Store) unlock(ctx context.Context, p place, owner string) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	secretBytes = 32 // of everything that a browser holds
-	nonceBytes  = 12 // that a sealed value begins with
+	secretBytes = 32 // length of every secret in a cookie
+	nonceBytes  = 12 // at the beginning of a sealed value
 )
 
 // newSecret returns random bytes, and their text for the browser.
@@ -23,7 +23,7 @@ func newSecret() ([]byte, string) {
 	return secret, base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// parseSecret reads the text of newSecret and no other spelling of it.
+// parseSecret parses the text of newSecret, and accepts no other spelling of it.
 func parseSecret(text string) ([]byte, bool) {
 	if len(text) != base64.RawURLEncoding.EncodedLen(secretBytes) {
 		return nil, false
@@ -33,7 +33,7 @@ func parseSecret(text string) ([]byte, bool) {
 	return secret, err == nil && len(secret) == secretBytes
 }
 
-// derive returns 32 bytes that tell nothing of the secret or of other purposes.
+// derive returns 32 bytes that reveal nothing about the secret or other purposes.
 func derive(secret []byte, purpose string) []byte {
 	derived, err := hkdf.Key(sha256.New, secret, nil, "miniserver "+purpose, sha256.Size)
 	if err != nil {
@@ -42,7 +42,7 @@ func derive(secret []byte, purpose string) []byte {
 	return derived
 }
 
-// box seals and opens what is stored under one Redis key.
+// box seals and opens the value of one Redis key.
 type box struct {
 	key  string // also the additional data: a value moved to another key does not open
 	aead cipher.AEAD
@@ -59,7 +59,7 @@ func newBox(key string, secret []byte, purpose string) box {
 	panic(err) // the key's length is a constant
 }
 
-// seal encrypts v with a new nonce, which the result begins with.
+// seal encrypts v with a new nonce, with which the result begins.
 func (b box) seal(v any) ([]byte, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
@@ -68,13 +68,13 @@ func (b box) seal(v any) ([]byte, error) {
 	return b.aead.Seal(nil, nil, plain, []byte(b.key)), nil
 }
 
-// open reports whether sealed was made by seal of the same box, and reads it into v.
+// open decodes sealed into v, and reports whether the same box sealed it.
 func (b box) open(sealed []byte, v any) bool {
 	plain, err := b.aead.Open(nil, nil, sealed, []byte(b.key))
 	return err == nil && json.Unmarshal(plain, v) == nil
 }
 
-// place is where one session is kept.
+// place is the storage of one session.
 type place struct {
 	box
 	id string

@@ -8,10 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Create stores a session, created now, and returns the cookie value that opens
-// it: a new one each time. It is ErrNone when the issuer ended this very sign-in
-// while it was on its way here: EndSID of its SID within the last minute, or
-// EndSID or EndSubject at this moment.
+// Create stores a session, created now, and returns a new cookie value that opens it. The
+// error is ErrNone when the issuer has already ended this sign-in: EndSID of its SID
+// within the last minute, or a concurrent EndSID or EndSubject.
 func (s *Store) Create(ctx context.Context, session Session) (cookie string, err error) {
 	session.CreatedAt = time.Now().UTC()
 	secret, cookie := newSecret()
@@ -20,9 +19,9 @@ func (s *Store) Create(ctx context.Context, session Session) (cookie string, err
 	if err != nil {
 		return "", err
 	}
-	// In this order a sign-out meets it somewhere: one that reads the indexes
-	// afterwards finds it there; one that read them before has left its tombstone,
-	// and one in between takes it out of the index, which is looked at last.
+	// This order leaves no gap for a sign-out: one that reads the indexes afterwards
+	// finds the session there, one that read them before has left its tombstone, and one
+	// in between removes it from the index, which is checked last.
 	if err := s.index(ctx, session, p.id); err != nil {
 		return "", unreachable("index a session", err)
 	}
@@ -34,7 +33,7 @@ func (s *Store) Create(ctx context.Context, session Session) (cookie string, err
 		return "", unreachable("look for a sign-out", err)
 	}
 	if ended {
-		// If that fails: nobody has been given the cookie.
+		// A failure does no harm: no browser has the cookie.
 		_ = s.client.Del(ctx, p.key).Err()
 		s.unindex(ctx, session, p.id)
 		return "", ErrNone
@@ -42,8 +41,8 @@ func (s *Store) Create(ctx context.Context, session Session) (cookie string, err
 	return cookie, nil
 }
 
-// Load returns the session of a cookie, or ErrNone, and puts the idle limit off
-// when less than 90% of it is left. Usually it takes one round trip.
+// Load returns the session of a cookie, or ErrNone, and extends the idle limit when less
+// than 90% of it is left. Usually it takes one round trip.
 func (s *Store) Load(ctx context.Context, cookie string) (Session, error) {
 	p, ok := find(cookie)
 	if !ok {
@@ -63,14 +62,14 @@ func (s *Store) Load(ctx context.Context, cookie string) (Session, error) {
 		return Session{}, ErrNone
 	}
 	if fresh := min(s.limits.Idle, remaining); ttl.Val() < fresh-s.limits.Idle/10 {
-		// If that fails, the next request does it: no reason to refuse this one.
+		// If that fails, the next request extends it: no reason to refuse this one.
 		_ = s.client.PExpire(ctx, p.key, fresh).Err()
 	}
 	return session, nil
 }
 
-// Alive reports whether a session that was loaded has not ended since. It neither
-// opens it nor puts off its idle limit.
+// Alive reports whether a loaded session still exists. It neither opens the session nor
+// extends its idle limit.
 func (s *Store) Alive(ctx context.Context, cookie string) (bool, error) {
 	p, ok := find(cookie)
 	if !ok {
@@ -83,7 +82,7 @@ func (s *Store) Alive(ctx context.Context, cookie string) (bool, error) {
 	return found > 0, nil
 }
 
-// read returns the session as it is stored, opened and sealed, or ErrNone.
+// read returns the stored session, opened and sealed, or ErrNone.
 func (s *Store) read(ctx context.Context, p place) (session Session, sealed []byte, err error) {
 	sealed, err = s.client.Get(ctx, p.key).Bytes()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -95,7 +94,7 @@ func (s *Store) read(ctx context.Context, p place) (session Session, sealed []by
 	return session, sealed, nil
 }
 
-// Delete ends the session of a cookie and returns what it was, or ErrNone.
+// Delete ends the session of a cookie and returns it, or ErrNone.
 func (s *Store) Delete(ctx context.Context, cookie string) (Session, error) {
 	p, ok := find(cookie)
 	if !ok {

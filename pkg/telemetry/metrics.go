@@ -36,8 +36,8 @@ type Metrics struct {
 }
 
 const (
-	// maxSeries bounds what one instrument keeps, the series with
-	// otel_metric_overflow="true" included: there all further labels are counted.
+	// maxSeries bounds the series of an instrument, including the one with
+	// otel_metric_overflow="true", which counts all further labels.
 	maxSeries = 500
 
 	metricsReadTimeout = 5 * time.Second
@@ -50,16 +50,16 @@ const (
 	metricsStopTimeout  = time.Second
 )
 
-// seconds are the bounds of histograms in "s": 1 ms to 2 min. They win over bounds
-// that an instrument asks for, because the SDK asks views first.
+// seconds are the bounds of histograms in "s": 1 ms to 2 min. They override an
+// instrument's own bounds, because views have precedence in the SDK.
 var seconds = []float64{.001, .0025, .005, .01, .015, .025, .04, .075, .15, .3, .6, 1, 2.5, 5, 10, 20, 40, 80, 120}
 
 // NewMetrics returns metrics with those of the Go runtime and of the process.
 func NewMetrics() (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	// Without otel_scope_*, which would be in every series and says what the name says
-	// already, and without target_info: Prometheus adds job and instance itself.
+	// Without otel_scope_*, which would be in every series and repeats the name, and
+	// without target_info: Prometheus adds job and instance itself.
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -70,11 +70,11 @@ func NewMetrics() (*Metrics, error) {
 	return &Metrics{provider: provider, registry: registry}, nil
 }
 
-// MeasureTimeout bounds what an instrument asks of a store when it is read: the SDK
-// gives its callbacks no deadline, and all metrics wait for each of them.
+// MeasureTimeout bounds an instrument's query of a store: the SDK gives its callbacks no
+// deadline, and all metrics wait for each of them.
 const MeasureTimeout = 2 * time.Second
 
-// Meter returns where instruments are made.
+// Meter returns the factory of instruments.
 func (m *Metrics) Meter(name string) metric.Meter { return m.provider.Meter(name) }
 
 // Handler answers /metrics and /debug/pprof/, and 404 to the rest. It is for an
@@ -85,8 +85,8 @@ func (m *Metrics) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes,
-		// Two instruments that are written with one name spoil themselves only;
-		// promhttp_metric_handler_errors_total, in the registry, tells of it.
+		// Two instruments with one name spoil only themselves, and are counted by
+		// promhttp_metric_handler_errors_total.
 		ErrorHandling: promhttp.ContinueOnError,
 		Registry:      m.registry,
 	}))
@@ -98,8 +98,8 @@ func (m *Metrics) Handler() http.Handler {
 	return mux
 }
 
-// Listen begins to answer at address (host:port) and returns where: port 0 is any
-// free one. It is called once; Close ends it.
+// Listen begins to serve at address (host:port) and returns the actual address: port 0 is
+// any free one. It is called once; Close ends it.
 func (m *Metrics) Listen(address string) (net.Addr, error) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
@@ -122,8 +122,8 @@ func (m *Metrics) Listen(address string) (net.Addr, error) {
 	return listener.Addr(), nil
 }
 
-// Close stops listening, and answers in progress: nobody waits for a profile of a
-// process that ends. What is counted after it is lost.
+// Close stops listening and aborts answers in progress: nobody needs a profile of an
+// ending process. Later counts are lost.
 func (m *Metrics) Close() error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()

@@ -1,5 +1,5 @@
-// Package telemetry is how the system talks about itself: structured logs, one
-// JSON object a line, each with the trace it belongs to.
+// Package telemetry has the logs and metrics of the system: structured logs, one JSON
+// object a line, each with its trace id.
 package telemetry
 
 import (
@@ -23,7 +23,7 @@ func NewLogger(w io.Writer, level string) *slog.Logger {
 	return slog.New(traced{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})})
 }
 
-// traced adds trace_id to what is logged with a context.
+// traced adds trace_id to records that are logged with a context.
 type traced struct{ slog.Handler }
 
 func (h traced) Handle(ctx context.Context, r slog.Record) error {
@@ -38,8 +38,8 @@ func (h traced) WithGroup(name string) slog.Handler       { return traced{h.Hand
 
 var w3c propagation.TraceContext
 
-// FromRequest returns the request's context with its W3C trace context, and with
-// a new one when it has none or a broken one.
+// FromRequest returns the request's context with its W3C trace context, or a new one if
+// that is missing or broken.
 func FromRequest(r *http.Request) context.Context {
 	ctx := w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	if trace.SpanContextFromContext(ctx).IsValid() {

@@ -15,14 +15,14 @@ const (
 	idleTimeout    = 90 * time.Second
 )
 
-// guard refuses what is not the public internet, from where a receiver's name may
-// point into the operator's own network (server-side request forgery). Its list is
-// made from IANA's special-purpose registries; receivers may choose their port.
+// guard refuses addresses outside the public internet, because a receiver's name may
+// resolve into the operator's own network (server-side request forgery). Its list comes
+// from IANA's special-purpose registries; receivers may choose their port.
 var guard = ssrf.New(ssrf.WithAnyPort())
 
-// newTransport uses no proxy, so that the address that is checked is the address
-// that is called. It is checked after the name was resolved, at the dial: a name
-// may point elsewhere a moment later.
+// newTransport uses no proxy, so that the checked address is the called one. The check
+// runs at the dial, after the name was resolved: a name may resolve differently a moment
+// later.
 func newTransport(allowPrivate bool, timeout time.Duration) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: timeout}
 	if !allowPrivate {

@@ -1,6 +1,6 @@
 // Package webhook sends notifications as Standard Webhooks
 // (standardwebhooks.com): a JSON body, signed, with an id that stays the same
-// however often it is sent. Endpoints come from the operator's settings only.
+// for every attempt. Endpoints come from the operator's settings only.
 package webhook
 
 import (
@@ -26,13 +26,13 @@ import (
 // Options of a channel.
 type Options struct {
 	URLs    []string // all get every notification
-	Secrets []string // whsec_…; every one signs, so that receivers can change over
-	// AllowPrivate permits plain http and addresses that are not public.
+	Secrets []string // whsec_…; every one signs, so that receivers can rotate
+	// AllowPrivate permits plain http and non-public addresses.
 	AllowPrivate bool
 	Timeout      time.Duration // of one call
 }
 
-// minSecretBytes is the least that the Standard Webhooks specification allows.
+// minSecretBytes is the minimum of the Standard Webhooks specification.
 const minSecretBytes = 24
 
 // Channel is a notification.Channel.
@@ -45,7 +45,7 @@ type Channel struct {
 
 var _ notification.Channel = (*Channel)(nil)
 
-// New returns a channel, or an error that says which option is wrong.
+// New returns a channel, or an error that names the invalid option.
 func New(o Options) (*Channel, error) {
 	c := &Channel{transport: newTransport(o.AllowPrivate, o.Timeout), timeout: o.Timeout, urls: o.URLs}
 	for _, raw := range o.URLs {
@@ -71,10 +71,10 @@ func New(o Options) (*Channel, error) {
 	return c, nil
 }
 
-// body is what a receiver gets.
+// body is the body of a webhook.
 type body struct {
 	Type      string `json:"type"`
-	Timestamp string `json:"timestamp"` // when it happened
+	Timestamp string `json:"timestamp"` // time of the event
 	Data      data   `json:"data"`
 }
 
@@ -85,10 +85,10 @@ type data struct {
 	Payload        json.RawMessage `json:"payload"`
 }
 
-// Send posts the notification to every endpoint, whatever the others answer, and
-// returns nil when all of them answered 2xx. A failure at one repeats the
-// notification at all: receivers deduplicate by the webhook-id header, which is
-// the notification's id. When the only failures are final, so is Send's.
+// Send posts the notification to every endpoint, whatever the others answer, and returns
+// nil when all of them answered 2xx. After a failure at one endpoint the notification is
+// sent to all again: receivers deduplicate by the header webhook-id, the notification's
+// id. If all failures are final, so is Send's.
 func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
 	payload, err := json.Marshal(body{
 		Type: o.EventType, Timestamp: o.OccurredAt.UTC().Format(time.RFC3339Nano),
@@ -102,7 +102,7 @@ func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
 	if err != nil {
 		return notification.Never(err)
 	}
-	// All at once: one that hangs takes no other's time.
+	// All at once, so that a hanging endpoint delays no other.
 	failures := make([]error, len(c.urls))
 	var posting sync.WaitGroup
 	for i, target := range c.urls {
@@ -114,7 +114,7 @@ func (c *Channel) Send(ctx context.Context, o notification.Outgoing) error {
 		if err == nil {
 			continue
 		}
-		// The URL may hold a token: logs name the endpoint by its place.
+		// The URL may contain a token, so logs name the endpoint by its position.
 		err = fmt.Errorf("endpoint %d: %w", i+1, err)
 		if notification.IsNever(err) {
 			final = err
@@ -140,7 +140,7 @@ func (c *Channel) sign(id string, at time.Time, payload []byte) (string, error) 
 	return strings.Join(signatures, " "), nil
 }
 
-// maxAnswerBytes of a receiver's answer are read, so that the connection can be reused.
+// maxAnswerBytes bounds the part of an answer that is read to reuse the connection.
 const maxAnswerBytes = 4 << 10
 
 func (c *Channel) post(ctx context.Context, target string, o notification.Outgoing, at time.Time, signature string, payload []byte) error {
@@ -158,8 +158,8 @@ func (c *Channel) post(ctx context.Context, target string, o notification.Outgoi
 	if o.Traceparent != "" {
 		request.Header.Set("Traceparent", o.Traceparent)
 	}
-	// Not through an http.Client: it would read the Location of a redirect that is
-	// not to be followed, and put it into its errors.
+	// Not through an http.Client, which would put the Location of a redirect into its
+	// errors.
 	response, err := c.transport.RoundTrip(request)
 	if err != nil {
 		return err
@@ -169,8 +169,8 @@ func (c *Channel) post(ctx context.Context, target string, o notification.Outgoi
 	return judge(response)
 }
 
-// judge follows the Standard Webhooks specification: 2xx is delivered, 410 means
-// that the receiver wants no more, everything else is tried again.
+// judge follows the Standard Webhooks specification: 2xx is delivered, 410 means that the
+// receiver is gone, and everything else is retried.
 func judge(response *http.Response) error {
 	reason := fmt.Errorf("answered %d", response.StatusCode)
 	switch {
@@ -185,7 +185,7 @@ func judge(response *http.Response) error {
 	return reason
 }
 
-// retryAfter reads seconds or a date (RFC 9110, section 10.2.3); 0 when it is neither.
+// retryAfter parses seconds or a date (RFC 9110, section 10.2.3); 0 if it is neither.
 func retryAfter(value string) time.Duration {
 	if seconds, err := strconv.Atoi(value); err == nil {
 		return time.Duration(min(seconds, int(notification.MaxRetryAfter/time.Second))) * time.Second

@@ -80,7 +80,7 @@ func (t *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	group.Wait()
 	var total lease.Report
 	for _, report := range reports {
-		total.Beside(report)
+		total.Merge(report)
 	}
 	if total.Claimed > 0 {
 		t.config.Log.DebugContext(ctx, "tick", "claimed", total.Claimed, "done", total.Done, "retried", total.Retried,
