@@ -45,13 +45,13 @@ var layers = [][]string{
 	{"."},
 	{"infra/dev", "infra/dev/issuer", "infra/dev/browser"},
 	{"infra/dev/shop", "test/kit"},
-	{"test/kit/identity"},
+	{"test/kit/brokertest", "test/kit/identity"},
 	{"infra/*"},
 	{"test/*"},
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"test/kit", "test/kit/identity", "test/conformance"}
+var forTests = []string{"test/kit", "test/kit/brokertest", "test/kit/identity", "test/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}

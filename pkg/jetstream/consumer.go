@@ -123,7 +123,11 @@ func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, 
 // stream and consumer, both are created again, and do runs once more.
 func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) error {
 	const tries = 2
-	var err error
+	err := ctx.Err()
+	if err != nil {
+		// What it took would wait for the end of its acknowledgement's time.
+		return fault.Unreachable("The event broker", err)
+	}
 	for range tries {
 		var consumer jetstream.Consumer
 		if consumer, err = c.get(ctx); err == nil {

@@ -26,9 +26,9 @@ func TestLostAcknowledgement(t *testing.T) {
 	accept := func(d event.Delivery) int {
 		t.Helper()
 		record, err := event.Decode(d.Message)
-		must(t, err)
+		kit.Must(t, err)
 		created, err := store.Accept(t.Context(), []event.Record{record})
-		must(t, err)
+		kit.Must(t, err)
 		return created
 	}
 	first := f.fetch(1)[0]
@@ -39,13 +39,13 @@ func TestLostAcknowledgement(t *testing.T) {
 	config := f.pending().Config
 	config.AckWait = 100 * time.Millisecond
 	_, err := f.js.UpdateConsumer(t.Context(), streamName, config)
-	must(t, err)
+	kit.Must(t, err)
 	again := f.fetch(1)[0]
 	if created := accept(again); created != 0 || again.Delivered < 2 || again.Message.ID != first.Message.ID {
 		t.Fatalf("created %d of delivery %d", created, again.Delivered)
 	}
-	must(t, again.Ack())
-	eventually(t, "acknowledged", func() bool { return f.pending().NumAckPending == 0 })
+	kit.Must(t, again.Ack())
+	kit.Eventually(t, "acknowledged", func() bool { return f.pending().NumAckPending == 0 })
 	// A late acknowledgement of the first delivery does no harm.
 	_ = first.Ack()
 	if deliveries, err := f.consumer.Fetch(t.Context(), 10); err != nil || len(deliveries) != 0 {
@@ -53,44 +53,11 @@ func TestLostAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestTerminateAndAgain(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.publish(message("dead"), message("later"))
-	deliveries := f.fetch(2)
-	must(t, deliveries[0].Terminate("dead letter"))
-	must(t, deliveries[1].Again(50*time.Millisecond))
-	again := f.fetch(1)[0]
-	if again.Message.Key != "later" || again.Delivered != 2 {
-		t.Errorf("%s came, delivery %d", again.Message.Key, again.Delivered)
-	}
-	must(t, again.Ack())
-	eventually(t, "nothing is pending", func() bool { return f.pending().NumAckPending == 0 })
-}
-
-// Fetch returns what is there and no more than asked for; an empty stream costs no wait.
-func TestFetchLimits(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	if deliveries, err := f.consumer.Fetch(t.Context(), 5); err != nil || len(deliveries) != 0 {
-		t.Fatalf("%d, %v", len(deliveries), err)
-	}
-	for range 7 {
-		f.publish(message("k"))
-	}
-	for _, want := range []int{5, 2, 0} {
-		deliveries, err := f.consumer.Fetch(t.Context(), 5)
-		if err != nil || len(deliveries) != want {
-			t.Fatalf("%d, want %d; %v", len(deliveries), want, err)
-		}
-	}
-}
-
 // Anybody who may publish may publish nonsense: it is read as it is, not judged.
 func TestForeignMessages(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	must(t, f.publisher.Ready(t.Context()))
+	kit.Must(t, f.publisher.Ready(t.Context()))
 	for _, header := range []nats.Header{
 		nil,
 		{"ce-id": {"x"}, "ce-type": {"EntitlementGranted"}, "ce-time": {"yesterday"}, "ce-subject": {"%zz"}},
@@ -99,7 +66,7 @@ func TestForeignMessages(t *testing.T) {
 		{"ce-id": {"x"}, "ce-type": {"other.EntitlementGranted"}},
 	} {
 		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: event.EntitlementSubject, Header: header, Data: []byte{0xff, 0xff}})
-		must(t, err)
+		kit.Must(t, err)
 	}
 	for i, d := range f.fetch(5) {
 		if _, err := event.Decode(d.Message); !errors.Is(err, event.ErrUnreadable) {
@@ -113,8 +80,8 @@ func TestBrokerAway(t *testing.T) {
 	f := setup(t)
 	f.publish(message("k"))
 	f.fetch(1)
-	must(t, f.nats.Stop())
-	eventually(t, "the connection is seen to be gone", func() bool { return f.client.Ready(t.Context()) != nil })
+	kit.Must(t, f.nats.Stop())
+	kit.Eventually(t, "the connection is seen to be gone", func() bool { return f.client.Ready(t.Context()) != nil })
 	if _, err := f.consumer.Fetch(t.Context(), 1); fault.Of(err) != fault.Unavailable {
 		t.Errorf("fetch: %v", err)
 	}
@@ -133,19 +100,19 @@ func TestConsumerAfterRestart(t *testing.T) {
 			t.Parallel()
 			f := setup(t)
 			f.publish(message("acked"))
-			must(t, f.fetch(1)[0].Ack())
-			eventually(t, "acknowledged", func() bool { return f.pending().AckFloor.Stream == 1 })
+			kit.Must(t, f.fetch(1)[0].Ack())
+			kit.Eventually(t, "acknowledged", func() bool { return f.pending().AckFloor.Stream == 1 })
 			f.publish(message("waits"))
-			must(t, f.nats.Stop())
+			kit.Must(t, f.nats.Stop())
 			if store == "deleted" {
-				must(t, os.RemoveAll(filepath.Join(f.dir, "jetstream")))
+				kit.Must(t, os.RemoveAll(filepath.Join(f.dir, "jetstream")))
 			}
 			f.start()
-			eventually(t, "it takes events again", func() bool {
+			kit.Eventually(t, "it takes events again", func() bool {
 				return f.publisher.Publish(t.Context(), []event.Message{message("after")})[0] == nil
 			})
 			seen := map[string]bool{}
-			eventually(t, "what is there comes", func() bool {
+			kit.Eventually(t, "what is there comes", func() bool {
 				deliveries, _ := f.consumer.Fetch(t.Context(), 10)
 				for _, d := range deliveries {
 					seen[d.Message.Key] = true

@@ -5,6 +5,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A delete answers before the stream's files are gone; whoever publishes next
@@ -18,10 +19,10 @@ func TestDeletedStreamIsMadeAgainAtOnce(t *testing.T) {
 			batch[i] = message("u_1/item1")
 		}
 		f.publish(batch...)
-		must(t, f.js.DeleteStream(t.Context(), streamName))
+		kit.Must(t, f.js.DeleteStream(t.Context(), streamName))
 		client := jetstream.New(f.nats.URL(), "another", limits)
 		err := jetstream.NewPublisher(client, event.EntitlementSubject).Ready(t.Context())
 		client.Close()
-		must(t, err)
+		kit.Must(t, err)
 	}
 }

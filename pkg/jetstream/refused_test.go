@@ -10,6 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // doorman refuses everybody while closed.
@@ -31,9 +32,9 @@ func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, CustomClientAuthentication: d,
 	})
-	must(t, err)
+	kit.Must(t, err)
 	s.Start()
-	if !s.ReadyForConnections(patience) {
+	if !s.ReadyForConnections(kit.Patience) {
 		t.Fatal("NATS did not start")
 	}
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
@@ -45,27 +46,21 @@ func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 func TestReconnectsAfterItWasRefused(t *testing.T) {
 	t.Parallel()
 	port, err := dev.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	dir, d := t.TempDir(), &doorman{}
 	s := d.serve(t, dir, port)
 	client := jetstream.New(s.ClientURL(), "test", limits)
 	t.Cleanup(client.Close)
 	p := jetstream.NewPublisher(client, event.EntitlementSubject)
-	must(t, p.Publish(t.Context(), []event.Message{message("before")})[0])
+	kit.Must(t, p.Publish(t.Context(), []event.Message{message("before")})[0])
 
 	d.closed.Store(true)
 	s.Shutdown()
 	s.WaitForShutdown()
 	d.serve(t, dir, port)
-	eventually(t, "the client was refused twice", func() bool { return d.refused.Load() >= 2 })
+	kit.Eventually(t, "the client was refused twice", func() bool { return d.refused.Load() >= 2 })
 	d.closed.Store(false)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		err := p.Publish(t.Context(), []event.Message{message("after")})[0]
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("5 s after it may come in again: %v", err)
-		}
-	}
+	kit.Within(t, 5*time.Second, "it is let in again", func() bool {
+		return p.Publish(t.Context(), []event.Message{message("after")})[0] == nil
+	})
 }

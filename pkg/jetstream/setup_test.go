@@ -19,7 +19,6 @@ func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 const (
 	streamName = "ENTITLEMENT_EVENTS"
-	patience   = 20 * time.Second
 	traceID    = "4bf92f3577b34da6a3ce929d0e0e4736"
 )
 
@@ -45,10 +44,10 @@ func setup(t testing.TB) *fixture {
 	f.publisher = jetstream.NewPublisher(f.client, event.EntitlementSubject)
 	f.consumer = jetstream.NewConsumer(f.client, event.EntitlementSubject, "notify")
 	conn, err := nats.Connect(f.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.IgnoreAuthErrorAbort())
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(conn.Close)
 	f.js, err = natsjs.New(conn)
-	must(t, err)
+	kit.Must(t, err)
 	return f
 }
 
@@ -56,7 +55,7 @@ func setup(t testing.TB) *fixture {
 func (f *fixture) start() {
 	f.t.Helper()
 	n, err := dev.StartNATS(f.t.Context(), dev.NATSOptions{Dir: f.dir})
-	must(f.t, err)
+	kit.Must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	if f.nats != nil && f.nats.URL() != n.URL() {
 		f.t.Fatalf("NATS came back at %s", n.URL())
@@ -83,7 +82,7 @@ func message(key string) event.Message {
 func (f *fixture) publish(messages ...event.Message) {
 	f.t.Helper()
 	for _, err := range f.publisher.Publish(f.t.Context(), messages) {
-		must(f.t, err)
+		kit.Must(f.t, err)
 	}
 }
 
@@ -91,7 +90,7 @@ func (f *fixture) publish(messages ...event.Message) {
 func (f *fixture) fetch(want int) []event.Delivery {
 	f.t.Helper()
 	var all []event.Delivery
-	eventually(f.t, "messages come", func() bool {
+	kit.Eventually(f.t, "messages come", func() bool {
 		deliveries, err := f.consumer.Fetch(f.t.Context(), 100)
 		if err != nil {
 			f.t.Logf("fetch: %v", err)
@@ -108,24 +107,8 @@ func (f *fixture) fetch(want int) []event.Delivery {
 func (f *fixture) pending() *natsjs.ConsumerInfo {
 	f.t.Helper()
 	c, err := f.js.Consumer(f.t.Context(), streamName, "notify")
-	must(f.t, err)
+	kit.Must(f.t, err)
 	info, err := c.Info(f.t.Context())
-	must(f.t, err)
+	kit.Must(f.t, err)
 	return info
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
 }

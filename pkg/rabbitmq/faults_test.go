@@ -33,9 +33,9 @@ func restart(t *testing.T, end func(*dev.RabbitMQ) error) {
 	f := setup(t, broker.URL(), rabbitmq.Classic)
 	f.publish(f.messages(50)...)
 	unacked := f.fetch(50)
-	must(t, unacked[0].Ack())
+	kit.Must(t, unacked[0].Ack())
 	f.publish(f.messages(10)...)
-	must(t, end(broker))
+	kit.Must(t, end(broker))
 	if err := f.publisher.Ready(t.Context()); err == nil {
 		t.Error("ready without a broker")
 	}
@@ -51,15 +51,15 @@ func restart(t *testing.T, end func(*dev.RabbitMQ) error) {
 		t.Error("acknowledged without a broker")
 	}
 	kit.RabbitMQ(t, dir)
-	must(t, f.publisher.Ready(t.Context()))
+	kit.Must(t, f.publisher.Ready(t.Context()))
 	f.publish(f.message())
 	left := map[string]bool{}
-	f.eventually("60 messages", func() bool {
+	kit.Eventually(f, "60 messages", func() bool {
 		got, err := f.consumer.Fetch(t.Context(), 500)
-		must(t, err)
+		kit.Must(t, err)
 		for _, d := range got {
 			left[d.Message.ID] = true
-			must(t, d.Ack())
+			kit.Must(t, d.Ack())
 		}
 		return len(left) == 60
 	})
@@ -72,7 +72,7 @@ func TestHangs(t *testing.T) {
 	broker := kit.RabbitMQ(t, t.TempDir())
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
 	f.publish(f.message())
-	must(t, broker.Pause())
+	kit.Must(t, broker.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	began := time.Now()
@@ -85,16 +85,16 @@ func TestHangs(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	must(t, broker.Resume())
+	kit.Must(t, broker.Resume())
 	seen := map[string]bool{}
-	f.eventually("the first message", func() bool {
+	kit.Eventually(f, "the first message", func() bool {
 		got, err := f.consumer.Fetch(t.Context(), 10)
 		if err != nil {
 			return false // it connects again
 		}
 		for _, d := range got {
 			seen[d.Message.ID] = true
-			must(t, d.Ack())
+			kit.Must(t, d.Ack())
 		}
 		return len(seen) > 0
 	})
@@ -109,9 +109,9 @@ func TestFullBroker(t *testing.T) {
 	f.publish(f.message())
 	consuming := rabbitmq.New(broker.URL(), t.Name()+" consumes", rabbitmq.Quorum)
 	t.Cleanup(consuming.Close)
-	must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.0000001"))
+	kit.Must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.0000001"))
 	const patience = 5 * time.Second // of a relay's tick
-	f.eventually("not ready", func() bool {
+	kit.Eventually(f, "not ready", func() bool {
 		// RabbitMQ tells who publishes.
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -121,7 +121,7 @@ func TestFullBroker(t *testing.T) {
 		}
 		return f.publisher.Ready(t.Context()) != nil
 	})
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for range 10 { // asking does not make it ready again
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if f.publisher.Ready(ctx) == nil {
@@ -133,29 +133,14 @@ func TestFullBroker(t *testing.T) {
 		cancel()
 	}
 	got, err := rabbitmq.NewConsumer(consuming, f.subject, "settle").Fetch(t.Context(), 10)
-	must(t, err)
+	kit.Must(t, err)
 	if len(got) == 0 {
 		t.Error("a full broker cannot be emptied")
 	}
 	for _, d := range got {
-		must(t, d.Ack())
+		kit.Must(t, d.Ack())
 	}
-	must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.4"))
-	f.eventually("ready", func() bool { return f.publisher.Ready(t.Context()) == nil })
+	kit.Must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.4"))
+	kit.Eventually(f, "ready", func() bool { return f.publisher.Ready(t.Context()) == nil })
 	f.publish(f.message())
-}
-
-// A caller whose time is over before it begins does not break the others' connection.
-func TestOverBeforeItBegins(t *testing.T) { shared(t, overBeforeItBegins) }
-
-func overBeforeItBegins(t *testing.T, f fixture) {
-	f.publish(f.message())
-	held := f.fetch(1)[0]
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := rabbitmq.NewConsumer(f.client, f.subject, "settle").Fetch(ctx, 1); fault.Of(err) != fault.Unavailable {
-		t.Errorf("fetched: %v", err)
-	}
-	must(t, held.Ack())
-	f.fetch(0)
 }

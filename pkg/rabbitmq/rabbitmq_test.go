@@ -2,10 +2,7 @@ package rabbitmq_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -97,141 +94,17 @@ func (f fixture) fetch(want int) []event.Delivery {
 	return got
 }
 
-func (f fixture) eventually(what string, ok func() bool) {
-	f.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.Fatal("not in time: " + what)
-		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestRoundTrip(t *testing.T) { shared(t, roundTrip) }
-
-func roundTrip(t *testing.T, f fixture) {
-	sent := f.message()
-	f.publish(sent)
-	got := f.fetch(1)[0]
-	if fmt.Sprint(got.Message) != fmt.Sprint(sent) || got.Delivered != 1 {
-		t.Errorf("sent %+v\ngot  %+v (%d)", sent, got.Message, got.Delivered)
-	}
-	// The same names and values as on JetStream.
-	for name, value := range map[string]string{
-		"ce-specversion": "1.0", "ce-id": sent.ID, "ce-type": sent.Type, "ce-subject": "t_1/%C3%A4",
-		"ce-time": "2026-01-08T07:10:00.123456Z", "event_type": "TransferCompleted", "trace_id": "0af7651916cd43dd8448eb211c80319c",
-	} {
-		if !slices.Equal(got.Headers[name], []string{value}) {
-			t.Errorf("%s is %q, want %q", name, got.Headers[name], value)
-		}
-	}
-	must(t, got.Ack())
-	f.fetch(0)
-}
-
-// A batch is whole, in order, and never more than was asked for.
-func TestBatch(t *testing.T) { shared(t, batch) }
-
-func batch(t *testing.T, f fixture) {
-	sent := f.messages(700)
-	f.publish(sent[:300]...)
-	f.publish(sent[300:]...)
-	var got []string
-	for len(got) < len(sent) {
-		batch, err := f.consumer.Fetch(t.Context(), 200)
-		must(t, err)
-		if len(batch) == 0 || len(batch) > 200 {
-			t.Fatalf("%d messages after %d", len(batch), len(got))
-		}
-		for _, d := range batch {
-			got = append(got, d.Message.ID)
-			must(t, d.Ack())
-		}
-	}
-	for i, m := range sent {
-		if got[i] != m.ID {
-			t.Fatalf("message %d is another", i)
-		}
-	}
-	f.fetch(0)
-}
-
-// What is not acknowledged comes again, when it was asked for; what is terminated does not.
-func TestAgain(t *testing.T) { shared(t, again) }
-
-func again(t *testing.T, f fixture) {
-	f.publish(f.messages(3)...)
-	got := f.fetch(3)
-	must(t, got[0].Ack())
-	began := time.Now()
-	must(t, got[1].Again(300*time.Millisecond))
-	must(t, got[2].Terminate("poison"))
-	var again []event.Delivery
-	f.eventually("the message again", func() bool {
-		var err error
-		again, err = f.consumer.Fetch(t.Context(), 10)
-		must(t, err)
-		return len(again) > 0
-	})
-	if took := time.Since(began); len(again) != 1 || again[0].Message.ID != got[1].Message.ID || again[0].Delivered < 1 || took < 300*time.Millisecond {
-		t.Errorf("%d messages, delivered %d, after %s", len(again), again[0].Delivered, took)
-	}
-	must(t, again[0].Ack())
-	f.fetch(0)
-}
-
-// A message comes back far more often than RabbitMQ 4's limit of 20, and more than 0.
-func TestNoDeliveryLimit(t *testing.T) { shared(t, noDeliveryLimit) }
-
-func noDeliveryLimit(t *testing.T, f fixture) {
-	f.publish(f.message())
-	for i := range 30 {
-		var got []event.Delivery
-		f.eventually("the message again", func() bool {
-			var err error
-			got, err = f.consumer.Fetch(t.Context(), 1)
-			must(t, err)
-			return len(got) == 1
-		})
-		if quorum := strings.Contains(t.Name(), string(rabbitmq.Quorum)); quorum && got[0].Delivered != uint64(i+1) {
-			t.Fatalf("delivered %d times, want %d", got[0].Delivered, i+1) // classic queues do not count
-		}
-		must(t, got[0].Again(0))
-	}
-}
-
-// Without mandatory it would be published and gone.
-func TestNoQueueIsNotPublished(t *testing.T) { shared(t, noQueueIsNotPublished) }
-
-func noQueueIsNotPublished(t *testing.T, f fixture) {
-	nowhere := f.message()
-	nowhere.Subject = "nobody.listens"
-	results := f.publisher.Publish(t.Context(), []event.Message{f.message(), nowhere, f.message()})
-	if results[0] != nil || !errors.Is(results[1], outbox.ErrBroker) || results[2] != nil {
-		t.Errorf("%v", results)
-	}
-	for _, d := range f.fetch(2) {
-		must(t, d.Ack())
-	}
-}
-
 // A queue that was removed is made again, with its binding.
 func TestQueueRemoved(t *testing.T) { shared(t, queueRemoved) }
 
 func queueRemoved(t *testing.T, f fixture) {
 	conn, err := amqp.Dial(server.URL())
-	must(t, err)
+	kit.Must(t, err)
 	defer conn.Close()
 	channel, err := conn.Channel()
-	must(t, err)
+	kit.Must(t, err)
 	_, err = channel.QueueDelete(f.subject+".settle", false, false, false)
-	must(t, err)
+	kit.Must(t, err)
 	if results := f.publisher.Publish(t.Context(), f.messages(1)); !errors.Is(results[0], outbox.ErrBroker) {
 		t.Errorf("published to nobody: %v", results)
 	}
@@ -240,28 +113,7 @@ func queueRemoved(t *testing.T, f fixture) {
 	}
 	f.fetch(0)
 	f.publish(f.message())
-	must(t, f.fetch(1)[0].Ack())
-}
-
-func TestCaught(t *testing.T) { shared(t, caught) }
-
-func caught(t *testing.T, f fixture) {
-	caught := func(age time.Duration, want bool) {
-		t.Helper()
-		if got, err := f.consumer.Caught(t.Context(), age); err != nil || got != want {
-			t.Errorf("caught up with what is older than %s: %v, %v", age, got, err)
-		}
-	}
-	caught(0, true)
-	f.publish(f.message())
-	caught(time.Hour, true)
-	caught(0, false)
-	f.eventually("the message that was looked at", func() bool {
-		got, err := f.consumer.Fetch(t.Context(), 1)
-		must(t, err)
-		return len(got) == 1 && got[0].Ack() == nil
-	})
-	caught(0, true)
+	kit.Must(t, f.fetch(1)[0].Ack())
 }
 
 // shared runs a test on the server that tests share, with each type of queue.
