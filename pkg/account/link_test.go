@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/account"
 	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestLink(t *testing.T) {
@@ -191,11 +191,9 @@ func TestLinkedAtOfWhoWaited(t *testing.T) {
 		}
 		linked <- a
 	}()
-	for deadline := time.Now().Add(patience); query[int](f, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody waits within %s", patience)
-		}
-	}
+	kit.Eventually(t, "somebody waits for a lock", func() bool {
+		return query[int](f, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
 	if _, err := tx.Exec(f.ctx, `INSERT INTO account.identities SELECT $1, 'held', user_id, clock_timestamp() FROM account.users`, another); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -18,8 +17,6 @@ func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 const (
 	issuer  = "https://login.example.com"
 	another = "https://id.example.org"
-
-	patience = 15 * time.Second
 )
 
 // fixture is a store on a database of the test's own.

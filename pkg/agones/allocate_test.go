@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A match gets a ready server of the fleet, which is told whom it is for.
@@ -25,7 +26,7 @@ func TestAllocate(t *testing.T) {
 	})
 	m := match()
 	session, err := allocator(t, o).Allocate(t.Context(), m)
-	must(t, err)
+	kit.Must(t, err)
 	want := matchmaking.Session{Server: "arena-0", Address: "203.0.113.7", Ports: []matchmaking.Port{{Name: "game", Port: 7203}, {Name: "voice", Port: 7204}}}
 	if !reflect.DeepEqual(session, want) {
 		t.Errorf("%+v, not %+v", session, want)
@@ -57,7 +58,7 @@ func TestNamespaceAndPath(t *testing.T) {
 		o.URL = s.URL + path
 		_, err := allocator(t, o).Allocate(t.Context(), match())
 		if path == "/allocator" {
-			must(t, err)
+			kit.Must(t, err)
 		} else if !errors.Is(err, matchmaking.ErrNoServer) {
 			t.Errorf("%v, with one server in the namespace and two matches", err)
 		}
@@ -74,12 +75,12 @@ func TestSameMatchSameServer(t *testing.T) {
 	one, other := allocator(t, o), allocator(t, o)
 	m := match()
 	first, err := one.Allocate(t.Context(), m)
-	must(t, err)
+	kit.Must(t, err)
 	for range 3 {
 		again, err := one.Allocate(t.Context(), m)
-		must(t, err)
+		kit.Must(t, err)
 		elsewhere, err := other.Allocate(t.Context(), m)
-		must(t, err)
+		kit.Must(t, err)
 		if !reflect.DeepEqual(again, first) || !reflect.DeepEqual(elsewhere, first) {
 			t.Errorf("%v, then %v and %v", first, again, elsewhere)
 		}
@@ -111,7 +112,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 	s.wrap(nil)
 	session, err := a.Allocate(t.Context(), m)
-	must(t, err)
+	kit.Must(t, err)
 	if session.Server != used[0].Name || len(s.allocated()) != 1 {
 		t.Errorf("%s after %s", session.Server, used[0].Name)
 	}
@@ -131,12 +132,12 @@ func TestServerIsUsedAgain(t *testing.T) {
 	s, o := start(t, 1)
 	a, first, second := allocator(t, o), match(), match()
 	_, err := a.Allocate(t.Context(), first)
-	must(t, err)
+	kit.Must(t, err)
 	s.mutex.Lock()
 	s.servers[0].State = "READY"
 	s.mutex.Unlock()
 	_, err = a.Allocate(t.Context(), second)
-	must(t, err)
+	kit.Must(t, err)
 	if session, err := a.Allocate(t.Context(), first); !errors.Is(err, matchmaking.ErrNoServer) {
 		t.Errorf("%v, %v: it is another match's", session, err)
 	}

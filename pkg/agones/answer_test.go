@@ -11,6 +11,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/agones"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // answering returns an allocator whose service answers so.
@@ -66,7 +67,7 @@ func TestContention(t *testing.T) {
 		}
 	}
 	_, err := a.Allocate(t.Context(), m)
-	must(t, err)
+	kit.Must(t, err)
 }
 
 // What is not an answer of Agones is an error, and not that no server is free.

@@ -18,6 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/agones"
 	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // patience is how long a test waits for what must happen.
@@ -33,16 +34,16 @@ type authority struct {
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	kit.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "allocation-ca"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
+	kit.Must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	must(t, err)
+	kit.Must(t, err)
 	return &authority{t, cert, key}
 }
 
@@ -50,16 +51,16 @@ func newAuthority(t testing.TB) *authority {
 func (a *authority) issue(usage x509.ExtKeyUsage) (certificate, key []byte) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(a.t, err)
+	kit.Must(a.t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "miniserver"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
-	must(a.t, err)
+	kit.Must(a.t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	must(a.t, err)
+	kit.Must(a.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
@@ -77,7 +78,7 @@ func (a *authority) pool() *x509.CertPool {
 func (a *authority) serving(clients *x509.CertPool) *tls.Config {
 	a.t.Helper()
 	pair, err := tls.X509KeyPair(a.issue(x509.ExtKeyUsageServerAuth))
-	must(a.t, err)
+	kit.Must(a.t, err)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
 }
 
@@ -91,7 +92,7 @@ func newSecrets(t testing.TB, server, client *authority) *secrets {
 	t.Helper()
 	dir := t.TempDir()
 	s := &secrets{t, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "tls-ca.crt")}
-	must(t, os.WriteFile(s.ca, server.pem(), 0o600))
+	kit.Must(t, os.WriteFile(s.ca, server.pem(), 0o600))
 	s.rotate(client)
 	return s
 }
@@ -100,8 +101,8 @@ func newSecrets(t testing.TB, server, client *authority) *secrets {
 func (s *secrets) rotate(client *authority) {
 	s.t.Helper()
 	certificate, key := client.issue(x509.ExtKeyUsageClientAuth)
-	must(s.t, os.WriteFile(s.cert, certificate, 0o600))
-	must(s.t, os.WriteFile(s.key, key, 0o600))
+	kit.Must(s.t, os.WriteFile(s.cert, certificate, 0o600))
+	kit.Must(s.t, os.WriteFile(s.key, key, 0o600))
 }
 
 func (s *secrets) options(url string) agones.Options {
@@ -122,7 +123,7 @@ func start(t testing.TB, n int) (*standIn, agones.Options) {
 func allocator(t testing.TB, o agones.Options) *agones.Allocator {
 	t.Helper()
 	a, err := agones.New(o)
-	must(t, err)
+	kit.Must(t, err)
 	return a
 }
 
@@ -131,21 +132,5 @@ func match() matchmaking.Match {
 	return matchmaking.Match{
 		ID: id.Text(id.Match, u), EventID: u.String(), Mode: "casual", MatchedAt: time.Now(),
 		Players: [2]matchmaking.Player{{UserID: "u_1", TicketID: "casual_1"}, {UserID: "u_2", TicketID: "casual_2"}},
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/agones"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Neither side talks to a stranger.
@@ -47,7 +48,7 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("%d calls came through", n)
 	}
 	_, err = allocator(t, newSecrets(t, server, client).options(s.URL)).Allocate(t.Context(), match())
-	must(t, err)
+	kit.Must(t, err)
 }
 
 // A pair that is replaced is used for the next connection; while the files are not a
@@ -70,17 +71,17 @@ func TestRotation(t *testing.T) {
 	reconnect := func(what string, ok func(error) bool) {
 		t.Helper()
 		s.CloseClientConnections()
-		eventually(t, what, func() bool { return ok(try()) })
+		kit.Eventually(t, what, func() bool { return ok(try()) })
 	}
 	good := func(err error) bool { return err == nil }
-	must(t, try())
+	kit.Must(t, try())
 
 	next := newSecrets(t, server, after)
 	content, err := os.ReadFile(next.cert)
-	must(t, err)
-	must(t, os.WriteFile(files.cert, content, 0o600)) // and not the key yet
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(files.cert, content, 0o600)) // and not the key yet
 	reconnect("the pair of before is used while there is none", good)
-	must(t, os.Remove(files.cert))
+	kit.Must(t, os.Remove(files.cert))
 	reconnect("the pair of before is used while there is no file", good)
 
 	accepted.Store(server.serving(after.pool()))

@@ -50,7 +50,7 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 			}
 		}
 		server = kit.StartRedis(t, dir)
-		eventually(t, "Redis is used again", func() bool {
+		kit.Eventually(t, "Redis is used again", func() bool {
 			l.Allow(t.Context(), hourly, "another")
 			return l.Shared()
 		})
@@ -139,7 +139,7 @@ func TestRedisGoesOnAfterAPause(t *testing.T) {
 	if l.Shared() {
 		t.Fatal("it answered")
 	}
-	eventually(t, "Redis is used again", func() bool {
+	kit.Eventually(t, "Redis is used again", func() bool {
 		l.Allow(t.Context(), hourly, "k")
 		return l.Shared()
 	})

@@ -77,7 +77,7 @@ func TestHoldOfAKilledProcess(t *testing.T) {
 	full(t, alive, "alice")
 	_ = connection.Close() // it neither refreshes nor leaves any more
 	for range 2 {
-		eventually(t, "a place of the killed process is free", func() bool {
+		kit.Eventually(t, "a place of the killed process is free", func() bool {
 			leave, ok := alive.Hold(t.Context(), three, "alice")
 			if ok {
 				t.Cleanup(leave)
@@ -104,12 +104,12 @@ func TestHoldWithoutRedis(t *testing.T) {
 	full(t, one, "alice")
 	client := connect(t, kit.StartRedis(t, dir).URL())
 	key := "open:limit:{streams:alice}"
-	eventually(t, "all that are open are counted again", func() bool {
+	kit.Eventually(t, "all that are open are counted again", func() bool {
 		return client.ZCard(t.Context(), key).Val() == int64(len(leaves))
 	})
 	full(t, another, "alice")
 	for _, leave := range leaves {
 		leave()
 	}
-	eventually(t, "nothing is open", func() bool { return client.Exists(t.Context(), key).Val() == 0 })
+	kit.Eventually(t, "nothing is open", func() bool { return client.Exists(t.Context(), key).Val() == 0 })
 }

@@ -78,7 +78,7 @@ func TestRecovery(t *testing.T) {
 				(refused.Reset-refused.RetryAfter-2*token).Abs() > rounding {
 				t.Fatalf("refused: %+v", refused)
 			}
-			eventually(t, "one is allowed again", func() bool { return ask().Allowed })
+			kit.Eventually(t, "one is allowed again", func() bool { return ask().Allowed })
 			if waited := time.Since(at); waited < refused.RetryAfter-rounding {
 				t.Errorf("allowed after %s, said %s", waited, refused.RetryAfter)
 			}

@@ -95,7 +95,7 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func silent(t testing.TB) string {
 	t.Helper()
 	var listener net.Listener
-	eventually(t, "a free port", func() bool {
+	kit.Eventually(t, "a free port", func() bool {
 		port, err := dev.FreePort(0)
 		if err == nil {
 			listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -119,13 +119,4 @@ func silent(t testing.TB) string {
 	}()
 	t.Cleanup(func() { _ = listener.Close(); <-done })
 	return listener.Addr().String()
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/live"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The broker stops and comes back: nobody waits for it, and whoever listened is
@@ -18,9 +19,9 @@ func TestBrokerStopsAndComesBack(t *testing.T) {
 	broker := start(t, dir)
 	here, there := connected(t, broker.URL()), connected(t, broker.URL())
 	first, second := listen(t, here, "u_1"), listen(t, here, "u_2")
-	must(t, broker.Stop())
+	kit.Must(t, broker.Stop())
 
-	eventually(t, "the hub knows", func() bool {
+	kit.Eventually(t, "the hub knows", func() bool {
 		before := there.Lost()
 		there.Tell(t.Context(), "u_1")
 		return there.Lost() > before
@@ -34,7 +35,7 @@ func TestBrokerStopsAndComesBack(t *testing.T) {
 		t.Errorf("%d lost: something is buffered", n)
 	}
 	third, stop, err := here.Listen("u_3")
-	must(t, err)
+	kit.Must(t, err)
 	defer stop()
 	if len(first)+len(second)+len(third) != 0 {
 		t.Error("a token while the broker is away")
@@ -59,7 +60,7 @@ func TestBrokerComesLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	broker := start(t, dir)
-	must(t, broker.Stop())
+	kit.Must(t, broker.Stop())
 	h := hub(t, broker.URL())
 	quick(t, "telling", func() {
 		for range 1000 {
@@ -71,7 +72,7 @@ func TestBrokerComesLater(t *testing.T) {
 		var stop func()
 		var err error
 		nudges, stop, err = h.Listen("u_1")
-		must(t, err)
+		kit.Must(t, err)
 		t.Cleanup(stop)
 	})
 	start(t, dir, broker)
@@ -97,7 +98,7 @@ func TestBrokerHangs(t *testing.T) {
 			if used {
 				before = listen(t, h, "u_1")
 			}
-			must(t, broker.Stop())
+			kit.Must(t, broker.Stop())
 			taken := mute(t, broker.URL())
 			if !used {
 				h.Connect()
@@ -108,7 +109,7 @@ func TestBrokerHangs(t *testing.T) {
 					userID := fmt.Sprintf("u_%d", i)
 					h.Tell(t.Context(), userID)
 					_, stop, err := h.Listen(userID)
-					must(t, err)
+					kit.Must(t, err)
 					stop()
 				})
 			}
@@ -128,9 +129,9 @@ func TestBrokerHangs(t *testing.T) {
 func mute(t *testing.T, at string) (taken chan struct{}) {
 	t.Helper()
 	u, err := url.Parse(at)
-	must(t, err)
+	kit.Must(t, err)
 	listener, err := net.Listen("tcp", u.Host)
-	must(t, err)
+	kit.Must(t, err)
 	taken = make(chan struct{}, 100)
 	done := make(chan struct{})
 	go func() {

@@ -57,8 +57,8 @@ func TestUnsafeUserIDs(t *testing.T) {
 	url := kit.NATS(t).URL()
 	h, conn := connected(t, url), raw(t, url)
 	everything, err := conn.SubscribeSync(">")
-	must(t, err)
-	must(t, conn.Flush())
+	kit.Must(t, err)
+	kit.Must(t, conn.Flush())
 	unsafe := []string{"", "*", ">", ".", "a.b", "a.", ".a", "a.*", "a.>", " ", "a b", "a\tb", "u\x00", "é", "用户", "\xff",
 		"u_1 0\r\nPUB live.u_2 0\r\n", "a/b", "a:b", "a$b", strings.Repeat("u", 129)}
 	for _, userID := range unsafe {
@@ -74,8 +74,8 @@ func TestUnsafeUserIDs(t *testing.T) {
 		nudges := listen(t, h, userID)
 		h.Tell(t.Context(), userID)
 		await(t, "the nudge of "+userID, nudges)
-		msg, err := everything.NextMsg(patience)
-		must(t, err)
+		msg, err := everything.NextMsg(kit.Patience)
+		kit.Must(t, err)
 		if msg.Subject != "live."+userID || len(msg.Data) != 0 {
 			t.Errorf("%q was sent to %q", msg.Data, msg.Subject)
 		}
@@ -95,9 +95,9 @@ func TestStop(t *testing.T) {
 		return !errors.Is(err, nats.ErrNoResponders)
 	}
 	first, stopFirst, err := h.Listen("u_1")
-	must(t, err)
+	kit.Must(t, err)
 	second, stopSecond, err := h.Listen("u_1")
-	must(t, err)
+	kit.Must(t, err)
 	await(t, "first", first)
 	await(t, "second", second)
 	stopFirst()
@@ -110,7 +110,7 @@ func TestStop(t *testing.T) {
 		t.Error("a token after stop")
 	}
 	stopSecond()
-	eventually(t, "nobody is subscribed", func() bool { return !known() })
+	kit.Eventually(t, "nobody is subscribed", func() bool { return !known() })
 	third := listen(t, h, "u_1")
 	h.Tell(t.Context(), "u_1")
 	await(t, "third", third)
@@ -125,7 +125,7 @@ func TestThousandListeners(t *testing.T) {
 	list := make([]<-chan struct{}, 0, 2*users)
 	add := func(userID string) {
 		nudges, stop, err := h.Listen(userID)
-		must(t, err)
+		kit.Must(t, err)
 		t.Cleanup(stop)
 		list = append(list, nudges)
 	}
@@ -172,11 +172,11 @@ func TestOverflow(t *testing.T) {
 	release := sync.OnceFunc(h.Stall())
 	defer release()
 	for range live.IncomingSize + 1 { // one is in the hub's hands
-		must(t, conn.Publish("live.u_flood", nil))
+		kit.Must(t, conn.Publish("live.u_flood", nil))
 	}
-	eventually(t, "no room is left", func() bool { n, _ := h.Waiting(); return n == live.IncomingSize })
-	must(t, conn.Publish("live.u_1", nil))
-	eventually(t, "one is dropped", func() bool { _, missed := h.Waiting(); return missed })
+	kit.Eventually(t, "no room is left", func() bool { n, _ := h.Waiting(); return n == live.IncomingSize })
+	kit.Must(t, conn.Publish("live.u_1", nil))
+	kit.Eventually(t, "one is dropped", func() bool { _, missed := h.Waiting(); return missed })
 	quick(t, "telling", func() {
 		for range live.OutgoingSize + 10 {
 			h.Tell(t.Context(), "u_2")

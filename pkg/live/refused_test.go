@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // doorman refuses everybody while closed.
@@ -26,9 +27,9 @@ func (d *doorman) Check(server.ClientAuthentication) bool {
 func (d *doorman) serve(t *testing.T, port int) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, CustomClientAuthentication: d})
-	must(t, err)
+	kit.Must(t, err)
 	s.Start()
-	if !s.ReadyForConnections(patience) {
+	if !s.ReadyForConnections(kit.Patience) {
 		t.Fatal("NATS did not start")
 	}
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
@@ -40,18 +41,18 @@ func (d *doorman) serve(t *testing.T, port int) *server.Server {
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
 	port, err := dev.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	d := &doorman{}
 	d.closed.Store(true)
 	s := d.serve(t, port)
 	h := hub(t, s.ClientURL())
 	nudges, stop, err := h.Listen("u_1")
-	must(t, err)
+	kit.Must(t, err)
 	defer stop()
 	refusedThenLetIn := func() {
 		t.Helper()
 		before := d.refused.Load()
-		eventually(t, "refused thrice", func() bool { return d.refused.Load() >= before+3 })
+		kit.Eventually(t, "refused thrice", func() bool { return d.refused.Load() >= before+3 })
 		if len(nudges) != 0 {
 			t.Error("a token from a broker that refuses")
 		}

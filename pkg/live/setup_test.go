@@ -24,7 +24,6 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 20 * time.Second
 	// prompt is what "never waits" must keep to on a busy machine; dialling a
 	// broker that hangs takes three seconds.
 	prompt = time.Second
@@ -50,7 +49,7 @@ func connected(t testing.TB, url string) *live.Hub {
 func up(t testing.TB, h *live.Hub) {
 	t.Helper()
 	nudges, stop, err := h.Listen("u_up")
-	must(t, err)
+	kit.Must(t, err)
 	defer stop()
 	await(t, "the connection", nudges)
 }
@@ -59,7 +58,7 @@ func up(t testing.TB, h *live.Hub) {
 func listen(t testing.TB, h *live.Hub, userID string) <-chan struct{} {
 	t.Helper()
 	nudges, stop, err := h.Listen(userID)
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(stop)
 	await(t, "the first token", nudges)
 	return nudges
@@ -69,8 +68,8 @@ func await(t testing.TB, what string, nudges <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-nudges:
-	case <-time.After(patience):
-		t.Fatalf("not within %s: %s", patience, what)
+	case <-time.After(kit.Patience):
+		t.Fatalf("not within %s: %s", kit.Patience, what)
 	}
 }
 
@@ -78,7 +77,7 @@ func await(t testing.TB, what string, nudges <-chan struct{}) {
 func raw(t testing.TB, url string) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(url)
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -87,7 +86,7 @@ func raw(t testing.TB, url string) *nats.Conn {
 func start(t testing.TB, dir string, again ...*dev.NATS) *dev.NATS {
 	t.Helper()
 	n, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = n.Stop() })
 	for _, before := range again {
 		if before.URL() != n.URL() {
@@ -104,21 +103,5 @@ func quick(t testing.TB, what string, do func()) {
 	do()
 	if took := time.Since(began); took > prompt {
 		t.Errorf("%s took %s", what, took)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
 	}
 }

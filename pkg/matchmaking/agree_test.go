@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Two agree when their values are the same: a number and a text are two values, 1 and
@@ -70,7 +71,7 @@ func TestValuesAreNotMixedUp(t *testing.T) {
 		var tickets [2]string
 		for j := range sent {
 			text, err := json.Marshal(sent[j])
-			must(t, err)
+			kit.Must(t, err)
 			tickets[j] = s.joinAs(fmt.Sprint("u_", j), "regional", fmt.Sprint(i), string(text))
 		}
 		if pass := s.match("regional"); (len(pass.Matches) == 1) != meet {

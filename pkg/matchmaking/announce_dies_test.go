@@ -7,6 +7,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // dies runs a step of a worker that dies in it: by a panic, or as its context ends.
@@ -100,7 +101,7 @@ func TestSlowWorker(t *testing.T) {
 	f.carrier.publish = func(ctx context.Context, messages []event.Message) []error {
 		f.carrier.publish = nil
 		close(answer)
-		must(t, <-done)
+		kit.Must(t, <-done)
 		return f.carrier.Publisher.Publish(ctx, messages)
 	}
 	f.step(f.worker("quick"))

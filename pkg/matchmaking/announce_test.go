@@ -9,6 +9,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Each match is told once, to the broker and with its server on both tickets; its entry
@@ -89,7 +90,7 @@ func TestToldOfATicketThatIsGone(t *testing.T) {
 	f := startTelling(t)
 	for gone := range 2 {
 		g := f.play("casual")
-		must(t, f.client.Del(t.Context(), ticketKey(g.tickets[gone])).Err())
+		kit.Must(t, f.client.Del(t.Context(), ticketKey(g.tickets[gone])).Err())
 		if report := f.step(f.worker("a")); report != (lease.Report{Claimed: 1, Done: 1}) {
 			t.Errorf("%+v", report)
 		}
@@ -152,13 +153,13 @@ func TestGroupLost(t *testing.T) {
 	old := f.play("casual")
 	f.step(a)
 	fresh := f.play("casual")
-	must(t, f.client.XGroupDestroy(t.Context(), "mm:events:{casual}", "announce").Err())
+	kit.Must(t, f.client.XGroupDestroy(t.Context(), "mm:events:{casual}", "announce").Err())
 	if report := f.step(a); report != (lease.Report{Claimed: 2, Done: 2}) {
 		t.Errorf("%+v", report)
 	}
 	f.isTold(old)
 	f.isTold(fresh)
-	must(t, f.client.FlushAll(t.Context()).Err())
+	kit.Must(t, f.client.FlushAll(t.Context()).Err())
 	for range 2 {
 		if report := f.step(a); report != (lease.Report{}) {
 			t.Errorf("of an empty Redis: %+v", report)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What cannot be read is put aside as it is, once; everything else is told.
@@ -28,8 +29,8 @@ func TestUnreadableMatch(t *testing.T) {
 	for id, raw := range entry.Values {
 		fields = append(fields, id, raw)
 	}
-	must(t, f.client.XDel(t.Context(), "mm:events:{casual}", games[0].entry).Err())
-	must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "mm:events:{casual}", Values: fields}).Err())
+	kit.Must(t, f.client.XDel(t.Context(), "mm:events:{casual}", games[0].entry).Err())
+	kit.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "mm:events:{casual}", Values: fields}).Err())
 	after := f.play("casual")
 
 	poor := games[0]

@@ -12,6 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What the broker does not take comes again after two seconds, not after the whole
@@ -50,8 +51,8 @@ func TestBrokerAway(t *testing.T) {
 	a := f.worker("a")
 	f.step(a)
 	g := f.play("casual")
-	must(t, f.nats.Stop())
-	eventually(t, "the client notices", func() bool { return f.carrier.Ready(t.Context()) != nil })
+	kit.Must(t, f.nats.Stop())
+	kit.Eventually(t, "the client notices", func() bool { return f.carrier.Ready(t.Context()) != nil })
 	for range 3 {
 		var away *fault.Error
 		if report, err := a.Step(t.Context()); !errors.As(err, &away) || away.Kind != fault.Unavailable || report != (lease.Report{}) {
@@ -62,7 +63,7 @@ func TestBrokerAway(t *testing.T) {
 		t.Errorf("claimed %v, asked %d times", f.claimed("casual"), f.servers.times(g.id))
 	}
 	f.startNATS()
-	eventually(t, "it is told", func() bool {
+	kit.Eventually(t, "it is told", func() bool {
 		report, _ := a.Step(t.Context()) // it connects in its own time
 		return report.Done == 1
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A command that meets a key of another type fails before its first write.
@@ -30,7 +31,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 		{"match", "queue due stats events pool", func(string) error { _, err := s.Match(ctx, "rank", 10); return err }},
 	} {
 		for _, kind := range []string{"queue", "due", "stats", "events", "ticket", "idemp", "active", "pool"} {
-			must(t, s.client.FlushAll(ctx).Err())
+			kit.Must(t, s.client.FlushAll(ctx).Err())
 			a := s.join("u_a", "rank", `{"skill":1,"region":"eu"}`)
 			s.join("u_b", "rank", `{"skill":5000,"region":"eu"}`)
 			key := map[string]string{
@@ -43,11 +44,11 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 			if want := !strings.Contains("stats events idemp active", kind); had != want {
 				t.Fatalf("%s exists: %v", key, had)
 			}
-			must(t, s.client.Del(ctx, key).Err())
+			kit.Must(t, s.client.Del(ctx, key).Err())
 			if kind == "idemp" || kind == "active" {
-				must(t, s.client.RPush(ctx, key, "a list").Err())
+				kit.Must(t, s.client.RPush(ctx, key, "a list").Err())
 			} else {
-				must(t, s.client.Set(ctx, key, "a text", 0).Err())
+				kit.Must(t, s.client.Set(ctx, key, "a text", 0).Err())
 			}
 			before := s.dump()
 			err := c.do(a)
@@ -73,7 +74,7 @@ func TestPassThatBreaksOff(t *testing.T) {
 	a, b := s.join("u_a", "rank", `{"skill":1,"region":"eu"}`), s.join("u_b", "rank", `{"skill":1,"region":"eu"}`)
 	c.pass(time.Second)
 	s.join("u_c", "rank", `{"skill":1,"region":"us"}`)
-	must(t, s.client.Set(t.Context(), `mm:pool:{rank}:0:region="us"`, "a text", 0).Err())
+	kit.Must(t, s.client.Set(t.Context(), `mm:pool:{rank}:0:region="us"`, "a text", 0).Err())
 	if _, err := s.Match(t.Context(), "rank", 10); fault.Of(err) != fault.Unavailable {
 		t.Errorf("%v", err)
 	}
@@ -102,7 +103,7 @@ func TestVanishedTicket(t *testing.T) {
 		one, two := "u_a_"+mode, "u_b_"+mode
 		a := s.join(one, mode, `{"skill":1}`)
 		s.match(mode)
-		must(t, s.client.Del(t.Context(), ticketKey(a)).Err())
+		kit.Must(t, s.client.Del(t.Context(), ticketKey(a)).Err())
 		if list, err := s.Latest(t.Context(), one); err != nil || len(list) != 0 {
 			t.Errorf("%s: %+v %v", mode, list, err)
 		}

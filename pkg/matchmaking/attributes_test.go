@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func many(n int) string {
@@ -96,7 +97,7 @@ func TestAttributesComeBack(t *testing.T) {
 	s := start(t)
 	for i, text := range []string{`{}`, `{"a":1,"b":"x"}`, `{"n":0.1,"z":-1e15,"t":"日本語 <&> \"\\\" {casual}"}`, many(16)} {
 		var want map[string]any
-		must(t, json.Unmarshal([]byte(text), &want))
+		kit.Must(t, json.Unmarshal([]byte(text), &want))
 		user := fmt.Sprint("u_", i)
 		if got := s.get(user, s.join(user, "casual", text)).Attributes; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s came back as %v", text, got)

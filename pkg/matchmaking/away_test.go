@@ -17,7 +17,7 @@ func TestRedisAway(t *testing.T) {
 	server := kit.StartRedis(t, dir)
 	s := startOn(t, clientOf(t, server.URL()))
 	a := s.join("u_a", "casual", `{}`)
-	must(t, server.Stop())
+	kit.Must(t, server.Stop())
 	for what, do := range map[string]func() error{
 		"join":   func() error { _, _, err := s.try("u_b", "rank", "k", `{"skill":1}`); return err },
 		"get":    func() error { _, err := s.Get(t.Context(), "u_a", a); return err },

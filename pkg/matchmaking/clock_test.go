@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // clock stands in for Redis' own, for all stores of a test that have it: minutes pass
@@ -14,7 +15,7 @@ type clock struct{ s setup }
 func (s setup) clock() clock {
 	s.t.Helper()
 	matchmaking.Plant(s.Store, clockwork)
-	must(s.t, s.client.SetNX(s.t.Context(), "now", time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC).UnixMilli(), 0).Err())
+	kit.Must(s.t, s.client.SetNX(s.t.Context(), "now", time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC).UnixMilli(), 0).Err())
 	return clock{s}
 }
 
@@ -27,12 +28,12 @@ func clockwork(source string) string {
 // pass lets time go by.
 func (c clock) pass(d time.Duration) {
 	c.s.t.Helper()
-	must(c.s.t, c.s.client.IncrBy(c.s.t.Context(), "now", d.Milliseconds()).Err())
+	kit.Must(c.s.t, c.s.client.IncrBy(c.s.t.Context(), "now", d.Milliseconds()).Err())
 }
 
 func (c clock) now() time.Time {
 	c.s.t.Helper()
 	ms, err := c.s.client.Get(c.s.t.Context(), "now").Int64()
-	must(c.s.t, err)
+	kit.Must(c.s.t, err)
 	return time.UnixMilli(ms).UTC()
 }

@@ -19,7 +19,7 @@ func startCluster(t *testing.T, change ...func(*matchmaking.Rules)) setup {
 	t.Helper()
 	t.Parallel()
 	options, err := redis.ParseURL(kit.RedisCluster(t))
-	must(t, err)
+	kit.Must(t, err)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{options.Addr}, Password: options.Password, MaxRedirects: 3})
 	t.Cleanup(func() { _ = client.Close() })
 	return startOn(t, client, change...)
@@ -37,7 +37,7 @@ func TestOnACluster(t *testing.T) {
 	confirm := f.confirmer(arrived, 0)
 	for _, mode := range s.Modes() {
 		slot, err := s.client.ClusterKeySlot(t.Context(), "mm:queue:{"+mode+"}").Result()
-		must(t, err)
+		kit.Must(t, err)
 		slots[slot/(16384/3)] = true
 
 		// A region with braces must not make another tag.
@@ -106,12 +106,12 @@ func TestTimeOnACluster(t *testing.T) {
 		user := fmt.Sprint("u_", mode)
 		over[user] = s.join(user, mode, `{"skill":5000}`)
 	}
-	eventually(t, "the window widens", func() bool { return len(s.match("rank").Matches) == 1 })
+	kit.Eventually(t, "the window widens", func() bool { return len(s.match("rank").Matches) == 1 })
 	if one, two := s.get("u_a", a), s.get("u_b", b); one.MatchID == "" || one.MatchID != two.MatchID {
 		t.Errorf("%+v and %+v", one.Made, two.Made)
 	}
 	for user, id := range over {
-		eventually(t, "it expires", func() bool { return s.get(user, id).Status == matchmaking.Expired })
+		kit.Eventually(t, "it expires", func() bool { return s.get(user, id).Status == matchmaking.Expired })
 		if mode := s.get(user, id).Mode; s.match(mode).Expired != 1 {
 			t.Errorf("%s: nothing was swept", mode)
 		}

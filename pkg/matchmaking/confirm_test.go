@@ -11,6 +11,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // arrivals is what notification has, as the confirmer asks for it.
@@ -33,7 +34,7 @@ func (f *telling) confirmer(a *arrivals, after time.Duration) func() lease.Repor
 	return func() lease.Report {
 		f.t.Helper()
 		report, err := c.Step(f.t.Context())
-		must(f.t, err)
+		kit.Must(f.t, err)
 		return report
 	}
 }
@@ -130,12 +131,12 @@ func TestConsumersOfEndedAnnouncers(t *testing.T) {
 	confirm := func() {
 		t.Helper()
 		_, err := confirmer.Step(t.Context())
-		must(t, err)
+		kit.Must(t, err)
 	}
 	consumers := func() (names []string) {
 		t.Helper()
 		list, err := f.client.XInfoConsumers(t.Context(), "mm:events:{casual}", "announce").Result()
-		must(t, err)
+		kit.Must(t, err)
 		for _, c := range list {
 			names = append(names, c.Name)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // An entry is asked for after ten seconds, and told again when it is older than that may
@@ -23,9 +24,9 @@ func TestConfirmerWaits(t *testing.T) {
 	g := f.play("casual")
 	value := f.entries("casual")[0].Values[g.id]
 	now := f.client.Time(t.Context()).Val()
-	must(t, f.client.Del(t.Context(), "mm:events:{casual}").Err())
+	kit.Must(t, f.client.Del(t.Context(), "mm:events:{casual}").Err())
 	for _, age := range []time.Duration{70 * time.Second, 30 * time.Second, 5 * time.Second} {
-		must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{
+		kit.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{
 			Stream: "mm:events:{casual}", ID: fmt.Sprint(now.Add(-age).UnixMilli(), "-0"), Values: []any{g.id, value},
 		}).Err())
 	}

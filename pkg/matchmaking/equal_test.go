@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Of those who are as near, whoever joined first is matched first, whether they are
@@ -132,12 +133,12 @@ func TestEqualSkillsCostTheSame(t *testing.T) {
 				}
 				s.matchAll("rank", matchmaking.MaxPairs)
 				s.join(fmt.Sprint("u_any", many), "rank", fmt.Sprintf(`{"skill":%s}`, c.skill))
-				must(t, s.client.Del(t.Context(), "work").Err())
+				kit.Must(t, s.client.Del(t.Context(), "work").Err())
 				if pass := s.match("rank"); len(pass.Matches) != 1 {
 					t.Fatalf("%+v", pass)
 				}
 				n, err := s.client.Get(t.Context(), "work").Int()
-				must(t, err)
+				kit.Must(t, err)
 				return n
 			}
 			// A pass sweeps up to 100 at the head of the queue, whoever they are.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A ticket whose time is over is matched with nobody, reads EXPIRED before a pass has
@@ -15,7 +16,7 @@ func TestExpired(t *testing.T) {
 	s := start(t, func(r *matchmaking.Rules) { r.TTL = time.Second })
 	for _, mode := range s.Modes() {
 		a := s.join("u_a", mode, `{"skill":100,"region":"eu"}`)
-		eventually(t, "the ticket expires", func() bool { return s.get("u_a", a).Status == matchmaking.Expired })
+		kit.Eventually(t, "the ticket expires", func() bool { return s.get("u_a", a).Status == matchmaking.Expired })
 		b := s.join("u_b", mode, `{"skill":100,"region":"eu"}`)
 		if pass := s.match(mode); pass.Expired != 1 || len(pass.Matches) != 0 || pass.Depth != 1 {
 			t.Errorf("%s: %+v", mode, pass)
@@ -119,7 +120,7 @@ func TestManyExpiredHideNobody(t *testing.T) {
 			for i := range many {
 				// Of one user, so that they do not meet each other.
 				s.joinAs("u_old", mode, fmt.Sprint(i), regions(0))
-				must(t, s.client.Del(t.Context(), "mm:active:{"+mode+"}:u_old").Err())
+				kit.Must(t, s.client.Del(t.Context(), "mm:active:{"+mode+"}:u_old").Err())
 			}
 			for range 4 {
 				s.matchAll(mode, matchmaking.MaxPairs)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Those who join a plain queue meet in the order in which they came, two by two.
@@ -57,7 +58,7 @@ func TestNotWithThemselves(t *testing.T) {
 	for _, mode := range s.Modes() {
 		for i := range 3 {
 			s.joinAs("u_a", mode, fmt.Sprint(i), `{"skill":1}`)
-			must(t, s.client.Del(t.Context(), "mm:active:{"+mode+"}:u_a").Err())
+			kit.Must(t, s.client.Del(t.Context(), "mm:active:{"+mode+"}:u_a").Err())
 		}
 		for range 2 {
 			if pass := s.match(mode); len(pass.Matches) != 0 || pass.Depth != 3 {

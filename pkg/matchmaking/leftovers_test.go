@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // After everything that may happen nothing of tickets stays: queues, dues and pools are
@@ -105,8 +106,8 @@ func TestEverythingEnds(t *testing.T) {
 			t.Errorf("%s ends after %s, want %s", key, ttl, want)
 		}
 	}
-	must(t, s.client.PExpire(t.Context(), ticketKey(a), time.Millisecond).Err()) // as if that were over
-	eventually(t, "it is gone", func() bool {
+	kit.Must(t, s.client.PExpire(t.Context(), ticketKey(a), time.Millisecond).Err()) // as if that were over
+	kit.Eventually(t, "it is gone", func() bool {
 		_, err := s.Get(t.Context(), "u_1", a)
 		return errors.Is(err, matchmaking.ErrNotFound)
 	})

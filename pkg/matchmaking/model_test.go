@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // player is a ticket of the model.
@@ -166,7 +167,7 @@ func TestQueuesWithRulesMissNobody(t *testing.T) {
 				r.TTL, r.WidenEvery = 40*time.Second, m.every
 			})
 			for seed := range uint64(3) {
-				must(t, s.client.FlushAll(t.Context()).Err())
+				kit.Must(t, s.client.FlushAll(t.Context()).Err())
 				m.history(s, rand.New(rand.NewPCG(seed, 42)))
 				if t.Failed() {
 					t.Fatalf("with seed %d", seed)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // disagreements are what is wrong with what clients and matchers were answered, what
@@ -86,7 +87,7 @@ func toldMatches(s setup, say func(format string, args ...any)) map[string][]str
 	told := map[string][]string{}
 	for _, mode := range s.Modes() {
 		entries, err := s.client.XRange(s.t.Context(), "mm:events:{"+mode+"}", "-", "+").Result()
-		must(s.t, err)
+		kit.Must(s.t, err)
 		for _, entry := range entries {
 			for match, value := range entry.Values {
 				lines := strings.Split(value.(string), "\n")

@@ -23,7 +23,7 @@ func operations(t testing.TB, usual int) int {
 		return usual
 	}
 	n, err := strconv.Atoi(text)
-	must(t, err)
+	kit.Must(t, err)
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Every reason why a ticket is not matched yet, where it is true.
@@ -75,7 +76,7 @@ func TestReasons(t *testing.T) {
 	if pass := s.match("casual"); len(pass.Matches) != 0 || pass.Depth != 2 {
 		t.Errorf("paused: %+v", pass)
 	}
-	must(t, s.client.Del(t.Context(), "mm:events:{casual}").Err()) // all told
+	kit.Must(t, s.client.Del(t.Context(), "mm:events:{casual}").Err()) // all told
 	if pass := s.match("casual"); len(pass.Matches) != 1 {
 		t.Errorf("no longer paused: %+v", pass)
 	}
@@ -104,11 +105,11 @@ func TestChanged(t *testing.T) {
 		matched := s.get(a, one)
 		want("it is matched and has no session yet", false, matched)
 		for field, value := range map[string]string{"session": `{}`, "session_error": "no_server"} {
-			must(t, s.client.HSet(t.Context(), ticketKey(one), "session", "", "session_error", "", field, value).Err())
+			kit.Must(t, s.client.HSet(t.Context(), ticketKey(one), "session", "", "session_error", "", field, value).Err())
 			want("it has a "+field, true, matched)
 		}
 		other := s.get(b, two)
-		must(t, s.client.Del(t.Context(), ticketKey(two)).Err())
+		kit.Must(t, s.client.Del(t.Context(), ticketKey(two)).Err())
 		want("it is gone", true, other)
 		third := s.joinAs(a, mode, "another key", `{"skill":1}`)
 		waiting = s.get(a, third)

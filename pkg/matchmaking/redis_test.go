@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func ticketKey(ticketID string) string {
@@ -19,7 +20,7 @@ func ticketKey(ticketID string) string {
 func (s setup) dump() map[string]string {
 	s.t.Helper()
 	keys, err := s.client.Keys(s.t.Context(), "*").Result()
-	must(s.t, err)
+	kit.Must(s.t, err)
 	all := map[string]string{}
 	for _, key := range keys {
 		// DUMP is no help: it compresses the same value in more than one way.
@@ -65,7 +66,7 @@ func (s setup) noLeftovers(kinds ...string) {
 	for _, mode := range s.Modes() {
 		waiting := map[string]bool{}
 		ids, err := s.client.ZRange(s.t.Context(), "mm:queue:{"+mode+"}", 0, -1).Result()
-		must(s.t, err)
+		kit.Must(s.t, err)
 		for _, id := range ids {
 			waiting[id] = true
 			if status := s.client.HGet(s.t.Context(), ticketKey(id), "status").Val(); status != matchmaking.Queued {
@@ -74,10 +75,10 @@ func (s setup) noLeftovers(kinds ...string) {
 		}
 		for _, kind := range kinds {
 			keys, err := s.client.Keys(s.t.Context(), "mm:"+kind+":{"+mode+"}*").Result()
-			must(s.t, err)
+			kit.Must(s.t, err)
 			for _, key := range keys {
 				members, err := s.client.ZRange(s.t.Context(), key, 0, -1).Result()
-				must(s.t, err)
+				kit.Must(s.t, err)
 				for _, id := range members {
 					if !waiting[id] {
 						s.t.Errorf("%s is left in %s", id, key)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // Rules may change while players wait. Those who joined before can be read, cancelled,
@@ -34,7 +35,7 @@ func TestRulesChangeWhilePlayersWait(t *testing.T) {
 	s := start(t, plain)
 	for _, from := range sets {
 		for _, to := range sets {
-			must(t, s.client.FlushAll(t.Context()).Err())
+			kit.Must(t, s.client.FlushAll(t.Context()).Err())
 			before, after := startOn(t, s.client, from.set), startOn(t, s.client, to.set)
 			c := before.clock()
 			after.clock()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The one server for all matches is named by host and port, and nothing else.
@@ -16,7 +17,7 @@ func TestFixedServer(t *testing.T) {
 		"203.0.113.7:65535":  {Server: "fixed", Address: "203.0.113.7", Ports: []matchmaking.Port{{Name: "game", Port: 65535}}},
 	} {
 		server, err := matchmaking.NewFixedServer(address)
-		must(t, err)
+		kit.Must(t, err)
 		for _, match := range []string{"m_1", "m_2"} {
 			if got, err := server.Allocate(t.Context(), matchmaking.Match{ID: match}); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %+v, %v", address, got, err)

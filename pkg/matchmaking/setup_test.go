@@ -88,7 +88,7 @@ func (s setup) joinAs(user, mode, key, text string) string {
 func (s setup) match(mode string) matchmaking.Pass {
 	s.t.Helper()
 	pass, err := s.Match(s.t.Context(), mode, matchmaking.MaxPairs)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return pass
 }
 
@@ -97,7 +97,7 @@ func (s setup) matchAll(mode string, pairs int) (matches []matchmaking.PassMatch
 	s.t.Helper()
 	for range 2000 {
 		pass, err := s.Match(s.t.Context(), mode, pairs)
-		must(s.t, err)
+		kit.Must(s.t, err)
 		matches, expired = append(matches, pass.Matches...), expired+pass.Expired
 		if !pass.More {
 			return matches, expired
@@ -139,20 +139,4 @@ func parse(text string) (matchmaking.Attributes, error) {
 		return matchmaking.Attributes{}, err
 	}
 	return matchmaking.ParseAttributes(raw)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20s", what)
-		}
-	}
 }

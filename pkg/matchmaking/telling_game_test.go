@@ -16,6 +16,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	matchmakingv1 "github.com/miniserversystem/miniserver/proto/miniserver/matchmaking/v1"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // game is a match that was made, as its players know it.
@@ -79,15 +80,15 @@ type message struct {
 func (f *telling) messages(match string) []message {
 	f.t.Helper()
 	s, err := f.js.Stream(f.t.Context(), stream)
-	must(f.t, err)
+	kit.Must(f.t, err)
 	info, err := s.Info(f.t.Context())
-	must(f.t, err)
+	kit.Must(f.t, err)
 	var found []message
 	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
 		m, err := s.GetMsg(f.t.Context(), seq)
-		must(f.t, err)
+		kit.Must(f.t, err)
 		made := &matchmakingv1.MatchMade{}
-		must(f.t, proto.Unmarshal(m.Data, made))
+		kit.Must(f.t, proto.Unmarshal(m.Data, made))
 		if match == "" || made.GetMatchId() == match {
 			found = append(found, message{m.Header.Get(natsjs.MsgIDHeader), m.Header.Get("ce-id"), m.Header.Get("ce-subject"), made})
 		}
@@ -125,7 +126,7 @@ func (f *telling) isTold(g game) *matchmaking.Session {
 func textOf(t testing.TB, at time.Time) string {
 	t.Helper()
 	text, err := json.Marshal(at)
-	must(t, err)
+	kit.Must(t, err)
 	return strings.Trim(string(text), `"`)
 }
 
@@ -150,13 +151,13 @@ func (f *telling) claimed(mode string) []redis.XPendingExt {
 func (f *telling) leasesEnd(mode string) {
 	f.t.Helper()
 	for _, p := range f.claimed(mode) {
-		must(f.t, f.client.Do(f.t.Context(), "XCLAIM", "mm:events:{"+mode+"}", "announce", p.Consumer, 0, p.ID, "IDLE", 60_000, "JUSTID").Err())
+		kit.Must(f.t, f.client.Do(f.t.Context(), "XCLAIM", "mm:events:{"+mode+"}", "announce", p.Consumer, 0, p.ID, "IDLE", 60_000, "JUSTID").Err())
 	}
 }
 
 func (f *telling) entries(mode string) []redis.XMessage {
 	f.t.Helper()
 	list, err := f.client.XRange(f.t.Context(), "mm:events:{"+mode+"}", "-", "+").Result()
-	must(f.t, err)
+	kit.Must(f.t, err)
 	return list
 }

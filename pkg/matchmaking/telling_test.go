@@ -47,19 +47,19 @@ func tellingOn(s setup) *telling {
 	client := jetstream.New(f.nats.URL(), "test", jetstream.Limits{MaxBytes: 64 << 20, MaxAge: time.Hour, Replicas: 1})
 	s.t.Cleanup(client.Close)
 	f.carrier = &carrier{Publisher: jetstream.NewPublisher(client, event.MatchmakingSubject), sent: map[string]int{}}
-	must(s.t, client.Ready(s.t.Context()))
+	kit.Must(s.t, client.Ready(s.t.Context()))
 	conn, err := nats.Connect(f.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.IgnoreAuthErrorAbort())
-	must(s.t, err)
+	kit.Must(s.t, err)
 	s.t.Cleanup(conn.Close)
 	f.js, err = natsjs.New(conn)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return f
 }
 
 func (f *telling) startNATS() {
 	f.t.Helper()
 	n, err := dev.StartNATS(f.t.Context(), dev.NATSOptions{Dir: f.dir})
-	must(f.t, err)
+	kit.Must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	f.nats = n
 }
@@ -133,6 +133,6 @@ func (f *telling) worker(name string) *matchmaking.Announcer {
 func (f *telling) step(a *matchmaking.Announcer) lease.Report {
 	f.t.Helper()
 	report, err := a.Step(f.t.Context())
-	must(f.t, err)
+	kit.Must(f.t, err)
 	return report
 }

@@ -57,7 +57,7 @@ func TestAcceptTheSameEventsAtOnce(t *testing.T) {
 	// Accept would try again after a deadlock: Postgres counted them, when the
 	// connections that met them are gone.
 	pool.Close()
-	eventually(t, "the workers' connections are gone", func() bool {
+	kit.Eventually(t, "the workers' connections are gone", func() bool {
 		return f.count(`pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`) == 0
 	})
 	if n := f.count(`generate_series(1, (SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()))`); n != 0 {

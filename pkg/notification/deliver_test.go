@@ -18,6 +18,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 var errTest = errors.New("the receiver says no")
@@ -156,7 +157,7 @@ func TestSlowReceiverStopsNobody(t *testing.T) {
 		}
 		ended <- report
 	}()
-	eventually(t, "the others are told", func() bool { return others.count() == 57 })
+	kit.Eventually(t, "the others are told", func() bool { return others.count() == 57 })
 	close(release)
 	if report := <-ended; report.Done != 57 || report.Retried != 3 {
 		t.Errorf("%+v", report)
@@ -329,15 +330,13 @@ func TestTickEndsWhileSending(t *testing.T) {
 	f := setup(t)
 	f.policy.MaxAttempts = 1
 	f.told(40)
-	ctx, end := context.WithCancel(f.ctx)
-	var once sync.Once
+	tick, end := context.WithCancel(f.ctx)
 	var tried sent
 	report, err := f.deliverer(channel(func(ctx context.Context, o notification.Outgoing) error {
 		tried.add(o.ID)
-		once.Do(end)
-		time.Sleep(20 * time.Millisecond) // on its way when the tick has ended
+		end() // with this one, and what is sent beside it, on its way
 		return ctx.Err()
-	})).Step(ctx)
+	})).Step(tick)
 	if err != nil {
 		t.Fatal(err)
 	}

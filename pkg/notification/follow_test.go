@@ -7,6 +7,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // look reads until there is no more, and returns the ids in order.
@@ -54,7 +55,7 @@ func TestFollowerSeesWhatCommitsLate(t *testing.T) {
 		finished <- report
 	}()
 	<-locked
-	eventually(t, "the first finish has begun", func() bool {
+	kit.Eventually(t, "the first finish has begun", func() bool {
 		return f.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%finished_at = now()%'`) == 1
 	})
 	f.accept(record("u_1"))
@@ -180,7 +181,7 @@ func TestFollowersBesideDeliverers(t *testing.T) {
 	}()
 	follower := f.store.Follow("u_1", time.Time{})
 	known := map[string]int{}
-	eventually(t, "all are seen", func() bool {
+	kit.Eventually(t, "all are seen", func() bool {
 		for _, id := range f.look(follower, 30) {
 			known[id]++
 		}

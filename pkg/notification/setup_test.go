@@ -26,8 +26,6 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Main(m))
 }
 
-const patience = 15 * time.Second
-
 // fixture is a store on a database of the test's own.
 type fixture struct {
 	t        testing.TB
@@ -162,15 +160,6 @@ func (s *sent) count() int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return len(s.ids)
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
 }
 
 // nothing is a channel to which every notification is welcome.

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func newMsg(subject string, header nats.Header, data []byte) *nats.Msg {
@@ -44,7 +45,7 @@ func TestBrokerRestarted(t *testing.T) {
 					deleteStore(t, dir)
 				}
 			})
-			eventually(t, "all is published", func() bool {
+			kit.Eventually(t, "all is published", func() bool {
 				_, _ = relay.Step(f.ctx) // it reconnects in its own time
 				f.due()
 				return f.count("status = 'PUBLISHED'") == 305
@@ -154,7 +155,7 @@ func TestStreamDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.insert(5)
-	eventually(t, "all is published", func() bool {
+	kit.Eventually(t, "all is published", func() bool {
 		f.step(relay)
 		f.due()
 		return f.count("status = 'PUBLISHED'") == 6

@@ -33,8 +33,6 @@ func TestMain(m *testing.M) {
 const (
 	table  = entitlement.OutboxTable
 	stream = "ENTITLEMENT_EVENTS"
-	// patience is how long a condition may take to come true.
-	patience = 20 * time.Second
 )
 
 var limits = jetstream.Limits{MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour, Replicas: 1}
@@ -223,13 +221,4 @@ func stored(t testing.TB, js natsjs.JetStream) map[string]int {
 		found[msg.Header.Get("ce-id")]++
 	}
 	return found
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
 }

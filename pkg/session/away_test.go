@@ -70,7 +70,7 @@ func TestRedisIsAway(t *testing.T) {
 	}
 
 	f.server = kit.StartRedis(t, dir)
-	eventually(t, "Redis is back", func() bool { return f.client.Ping(f.ctx).Err() == nil })
+	kit.Eventually(t, "Redis is back", func() bool { return f.client.Ping(f.ctx).Err() == nil })
 	if got := f.load(cookie); !equal(got, stored) {
 		t.Errorf("%+v, want %+v", got, stored)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/session"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A sign-out ends all sessions of its SID, or of its subject, and no others.
@@ -96,7 +97,7 @@ func TestTombstone(t *testing.T) {
 	other.SID = "sid-2"
 	f.create(other)
 	f.expire(keys[0], time.Millisecond)
-	eventually(t, "the tombstone goes", func() bool { return f.client.Exists(f.ctx, keys[0]).Val() == 0 })
+	kit.Eventually(t, "the tombstone goes", func() bool { return f.client.Exists(f.ctx, keys[0]).Val() == 0 })
 	f.load(f.create(sample()))
 }
 
@@ -187,7 +188,7 @@ func TestIndexesStaySmall(t *testing.T) {
 		if ttl := f.ttl(index); ttl > limits.Absolute || ttl < limits.Absolute-time.Minute {
 			t.Errorf("%s lives %s", index, ttl)
 		}
-		eventually(t, "the short sessions are over", func() bool {
+		kit.Eventually(t, "the short sessions are over", func() bool {
 			now := f.client.Time(f.ctx).Val().UnixMilli()
 			return f.client.ZCount(f.ctx, index, fmt.Sprint(now), "+inf").Val() == 1
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/session"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func (f *fixture) begin(l session.Login) (state, secret string) {
@@ -98,7 +99,7 @@ func TestLoginExpires(t *testing.T) {
 	f := setup(t)
 	state, secret := f.begin(session.Login{})
 	f.expire(f.keys()[0], time.Millisecond)
-	eventually(t, "it expires", func() bool { return len(f.keys()) == 0 })
+	kit.Eventually(t, "it expires", func() bool { return len(f.keys()) == 0 })
 	f.noLogin(state, secret)
 }
 

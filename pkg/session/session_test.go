@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/session"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestCreateLoadDelete(t *testing.T) {
@@ -98,7 +99,7 @@ func TestIdleLimit(t *testing.T) {
 		t.Errorf("put off to %s with 85%% left", ttl)
 	}
 	f.expire(key(cookie), time.Millisecond)
-	eventually(t, "the session expires", func() bool { return f.client.Exists(f.ctx, key(cookie)).Val() == 0 })
+	kit.Eventually(t, "the session expires", func() bool { return f.client.Exists(f.ctx, key(cookie)).Val() == 0 })
 	f.gone(cookie)
 }
 

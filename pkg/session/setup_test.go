@@ -26,8 +26,6 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-const patience = 15 * time.Second
-
 var (
 	limits  = session.Limits{Idle: 10 * time.Minute, Absolute: time.Hour}
 	errTest = errors.New("the test says no")
@@ -44,7 +42,7 @@ type fixture struct {
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	t.Cleanup(cancel)
 	f := &fixture{t: t, ctx: ctx, server: kit.Redis(t)}
 	f.client = f.connect()
@@ -151,15 +149,6 @@ func lock(cookie string) string { _, k := session.Keys(cookie); return k }
 
 // equal compares sessions whose times are all in UTC.
 func equal(a, b session.Session) bool { return reflect.DeepEqual(a, b) }
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
 
 // watch is a redis.Hook. It keeps what a client sends, and calls before, if set,
 // with the commands of each round trip ahead of it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -12,9 +11,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
-
-// soon bounds what is waited for.
-const soon = 20 * time.Second
 
 // arena is a database in which a store meets faults: setup.Store is the one that they
 // hit, on connections as a function opens them; setup.pool and calm are out of their
@@ -72,7 +68,7 @@ func (a *arena) wish(owner string, from, to int64, text string) wish {
 // TX1 whose caller is gone may run until its locks' timeout.
 func (a *arena) drain() {
 	a.t.Helper()
-	eventually(a.t, "nothing is in progress", func() bool {
+	kit.Eventually(a.t, "nothing is in progress", func() bool {
 		if _, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil {
 			a.t.Fatal(err)
 		}
@@ -114,15 +110,6 @@ func (a *arena) mustBeRight() {
 func (a *arena) waiting() string {
 	a.t.Helper()
 	return a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'`, victim)
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(soon); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", soon, what)
-		}
-	}
 }
 
 // hold locks rows in a transaction of its own, until release is called, or the test

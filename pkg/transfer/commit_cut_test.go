@@ -8,6 +8,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The functions in which TX1 runs and a key is taken.
@@ -107,7 +108,7 @@ func (a *arena) cutDuring(w *wire, sent wish) {
 		return true
 	}})
 	_, _ = a.ask(a.t.Context(), a.Store, sent)
-	eventually(a.t, "it ends", func() bool {
+	kit.Eventually(a.t, "it ends", func() bool {
 		_, _, err := a.calm.EndOrphans(a.t.Context(), 0)
 		answer, askErr := a.ask(a.t.Context(), a.Store, sent)
 		return err == nil && askErr == nil && answer.Status != transfer.InProgress
@@ -155,7 +156,7 @@ func TestVanishedInTheMiddle(t *testing.T) {
 		release := a.hold(`SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, from)
 		done := make(chan error, 1)
 		go func() { _, err := a.ask(t.Context(), a.Store, sent); done <- err }()
-		eventually(t, "TX1 waits", func() bool { return a.waiting() == "1" })
+		kit.Eventually(t, "TX1 waits", func() bool { return a.waiting() == "1" })
 		w.cut()
 		if err := <-done; kind(err) != "outcome_unknown" {
 			t.Errorf("%v", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const (
@@ -55,7 +56,7 @@ func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (mos
 	a.t.Logf("%d transfers in %s, at most %d at once: %v", stormSenders*stormEach, time.Since(begun).Round(time.Millisecond), most, a.count)
 	// A backend tells what it counted at the latest when it ends.
 	a.victims.Close()
-	eventually(a.t, "the backends ended", func() bool {
+	kit.Eventually(a.t, "the backends ended", func() bool {
 		return a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, victim) == "0"
 	})
 	return most, a.one(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)

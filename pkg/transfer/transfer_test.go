@@ -12,6 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 func TestTransfer(t *testing.T) {
@@ -214,9 +215,9 @@ func TestWatchdogAgainstTX1(t *testing.T) {
 		}
 		answers <- answer
 	}()
-	for s.one(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "0" {
-		time.Sleep(time.Millisecond)
-	}
+	kit.Eventually(t, "TX1 waits", func() bool {
+		return s.one(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) != "0"
+	})
 	if asked, err := s.Transfer(t.Context(), request); err != nil || asked.Status != transfer.InProgress {
 		t.Errorf("meanwhile: %+v, %v", asked, err)
 	}

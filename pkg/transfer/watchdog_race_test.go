@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const (
@@ -53,7 +54,7 @@ func (r *race) send() {
 // untilLocked waits until TX1 waits for a lock.
 func (r *race) untilLocked() {
 	r.t.Helper()
-	eventually(r.t, "TX1 waits", func() bool { return r.waiting() == "1" })
+	kit.Eventually(r.t, "TX1 waits", func() bool { return r.waiting() == "1" })
 }
 
 // endOrphans returns how many keys it ended.
