@@ -28,11 +28,11 @@ test: ## Run every test with the race detector, on real servers
 .PHONY: test-keycloak
 test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the first time)
 	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) ./infra/keycloak/...
-	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./functions
+	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./test/signin
 
 .PHONY: test-browser
 test-browser: ## Use the start page in headless Chromium
-	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) -run Browser ./functions
+	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) ./test/browser
 
 .PHONY: test-func
 test-func: $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
@@ -72,7 +72,7 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
 		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags $(TAGS) ./...
-	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./functions ./test/conformance ./test/func ./infra/keycloak ./infra/lambda
+	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./test/browser ./test/signin ./test/conformance ./test/func ./infra/keycloak ./infra/lambda
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff

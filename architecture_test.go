@@ -47,11 +47,12 @@ var layers = [][]string{
 	{"infra/dev/shop", "test/kit"},
 	{"test/kit/brokertest", "test/kit/identity"},
 	{"infra/*"},
+	{"test/system"},
 	{"test/*"},
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"test/kit", "test/kit/brokertest", "test/kit/identity", "test/conformance"}
+var forTests = []string{"test/kit", "test/kit/identity", "test/system", "test/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}

@@ -1,0 +1,179 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// The overview is what the routes of its parts answer.
+func TestOverview(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "WAKES=false")
+	alice := people.Player(t, "alice")
+	first := system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
+	if list, ok := first["entitlements"].([]any); !ok || len(list) != 0 {
+		t.Errorf("who owns nothing has %v", first["entitlements"])
+	}
+	if waits, ok := first["matchmaking"].(map[string]any)["tickets"].([]any); !ok || len(waits) != 0 {
+		t.Errorf("who waits nowhere has %v", first["matchmaking"])
+	}
+	user := s.UserID(alice)
+	const many = 101
+	system.AtOnce(8, func(worker int) {
+		for n := worker; n < many-1; n += 8 {
+			s.Grant(fmt.Sprint("k", n), user, fmt.Sprintf("item%03d", n))
+		}
+	})
+	s.Grant("bob's", s.UserID(people.Player(t, "bob")), "item1")
+	for name, token := range map[string]string{"the same token": alice, "another": people.Token(t, map[string]any{"sub": "alice"})} {
+		o := system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, token, ""), nil)
+		if me := s.Call(http.MethodGet, system.MePath, token, "").JSON(t); !reflect.DeepEqual(o["account"], any(me)) {
+			t.Errorf("%s: account %v, and %s has %v", name, o["account"], system.MePath, me)
+		}
+		list := s.Call(http.MethodGet, "/v1/users/"+user+"/entitlements", token, "").JSON(t)
+		if !reflect.DeepEqual(o["entitlements"], list["entitlements"]) || len(o["entitlements"].([]any)) != many-1 {
+			t.Errorf("%s: %d entitlements, and the list has %d", name, len(o["entitlements"].([]any)), len(list["entitlements"].([]any)))
+		}
+	}
+	// There is one more than a page: the cursor is that of the list.
+	s.Grant("last", user, "item999")
+	o := s.Call(http.MethodGet, system.OverviewPath, alice, "").JSON(t)
+	cursor, _ := o["entitlements_next_cursor"].(string)
+	rest := s.Call(http.MethodGet, "/v1/users/"+user+"/entitlements?cursor="+cursor, alice, "").JSON(t)["entitlements"].([]any)
+	if len(o["entitlements"].([]any)) != many-1 || cursor == "" || len(rest) != 1 || rest[0].(map[string]any)["stock_keeping_unit"] != "item999" {
+		t.Errorf("cursor %q, after it %v", cursor, rest)
+	}
+	system.WantProblem(t, s.Call(http.MethodGet, system.OverviewPath, "", ""), http.StatusUnauthorized, "token_missing")
+	system.WantProblem(t, s.Call(http.MethodGet, system.OverviewPath+"?user_id=u_1", alice, ""), http.StatusUnprocessableEntity, "request_invalid")
+}
+
+// Parts are read at the same time.
+func TestOverviewReadsAtOnce(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "WAKES=false", "OVERVIEW_TIMEOUT=10s")
+	account, entitlements, ticket := s.StandIn("account"), s.StandIn("entitlements"), s.StandIn("ticket")
+	alice := people.Player(t, "alice")
+	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK) // or it has to be found out first
+	const slow = 1500 * time.Millisecond
+	for _, p := range []*system.StandIn{account, entitlements, ticket} {
+		p.Answers(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(slow)
+			p.Function.ServeHTTP(w, r)
+		})
+	}
+	began := time.Now()
+	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
+	took := time.Since(began)
+	t.Logf("three parts of %s took %s", slow, took)
+	if took < slow || took > slow*18/10 {
+		t.Errorf("three parts of %s took %s", slow, took)
+	}
+}
+
+// However a part fails, it is null with a reason, and the others arrive in time.
+func TestOverviewPartFails(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	const patience = 3 * time.Second // a busy machine; a function by itself would be given 10
+	s, people := system.StartWithPeople(t, "WAKES=false", "OVERVIEW_TIMEOUT="+timeout.String())
+	alice := people.Player(t, "alice")
+	parts := map[string]*system.StandIn{"account": s.StandIn("account"), "entitlements": s.StandIn("entitlements"), "matchmaking": s.StandIn("ticket")}
+	user := s.Call(http.MethodGet, system.MePath, alice, "").JSON(t)["user_id"].(string)
+	s.Grant("k1", user, "item1")
+	writes := func(status int, media, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	const problemJSON, plain = "application/problem+json", "application/json"
+	for name, fault := range map[string]struct {
+		answers http.HandlerFunc
+		code    string
+	}{
+		"away":                {writes(503, problemJSON, `{"status":503,"code":"unavailable","detail":"planted"}`), "unavailable"},
+		"away, with a page":   {writes(503, "text/html", "<h1>planted</h1>"), "unavailable"},
+		"timed out":           {writes(504, problemJSON, `{"status":504,"code":"timeout","detail":"planted"}`), "unavailable"},
+		"failed":              {writes(500, problemJSON, `{"status":500,"code":"planted","detail":"planted"}`), "internal_error"},
+		"does not believe us": {writes(401, problemJSON, `{"status":401,"code":"statement_invalid","detail":"planted"}`), "unavailable"},
+		"another status":      {writes(302, plain, `{"planted":1}`), "internal_error"},
+		"refuses":             {writes(403, problemJSON, `{"status":403,"code":"role_missing","detail":"Not you."}`), "role_missing"},
+		"garbage":             {writes(200, plain, "\x00planted"), "internal_error"},
+		"a page":              {writes(200, "text/html", "<h1>planted</h1>"), "internal_error"},
+		"nothing":             {writes(200, plain, ""), "internal_error"},
+		"cut off":             {writes(200, plain, `{"entitlements":[`), "internal_error"},
+		"another type":        {writes(200, plain, `[]`), "internal_error"},
+		"far too much":        {writes(200, plain, `{"entitlements":[],"x":"`+strings.Repeat("x", 2<<20)+`"}`), "internal_error"},
+		"hangs up":            {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "internal_error"},
+		"hangs":               {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "timeout"},
+		"hangs for good":      {func(http.ResponseWriter, *http.Request) { <-t.Context().Done() }, "timeout"},
+	} {
+		for which, p := range parts {
+			p.Answers(fault.answers)
+			began := time.Now()
+			a := s.Call(http.MethodGet, system.OverviewPath, alice, "")
+			took := time.Since(began)
+			p.Recovers()
+			t.Run(which+" "+name, func(t *testing.T) {
+				system.WantOverview(t, a, map[string]string{which: fault.code})
+				if took > timeout+patience {
+					t.Errorf("it took %s", took)
+				}
+			})
+		}
+	}
+	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
+	// Who was never met cannot be told apart from anybody without the account.
+	parts["account"].Answers(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	began := time.Now()
+	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, people.Player(t, "stranger"), ""), map[string]string{"account": "timeout", "entitlements": "timeout", "matchmaking": "timeout"})
+	if took := time.Since(began); took > timeout+patience {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// Without the accounts' database, who is known still sees what they own; without
+// any, there is still an answer.
+func TestOverviewWithoutDatabases(t *testing.T) {
+	t.Parallel()
+	accounts, accountsURL := kit.Through(t, kit.Database(t))
+	entitlements, entitlementsURL := kit.Through(t, kit.Database(t))
+	listener := kit.Listen(t)
+	issuer := system.StartIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)
+	s := system.StartOn(t, listener, "OIDC_ISSUER="+issuer.URL(), "WAKES=false", "ACCOUNT_DATABASE_URL="+accountsURL, "ENTITLEMENT_DATABASE_URL="+entitlementsURL)
+	s.Writer = identity.Token(t, issuer.URL(), "purchase-service", "purchase-service-secret")
+	stranger := identity.Token(t, issuer.URL(), "ops", "ops-secret")
+	alice := s.Person()
+	alice.SignIn("alice", "/")
+	user := alice.Do(http.MethodGet, system.MePath, "").JSON(t)["user_id"].(string)
+	system.WantStatus(t, s.Grant("k1", user, "item1"), http.StatusOK)
+	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, s.Writer, ""), http.StatusOK)
+
+	accounts.Cut()
+	for name, a := range map[string]system.Answer{"session": alice.Do(http.MethodGet, system.OverviewPath, ""), "token": s.Call(http.MethodGet, system.OverviewPath, s.Writer, "")} {
+		o := system.WantOverview(t, a, map[string]string{"account": "unavailable"})
+		if list, _ := json.Marshal(o["entitlements"]); name == "session" && !strings.Contains(string(list), `"item1"`) {
+			t.Errorf("entitlements %s", list)
+		}
+	}
+	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, stranger, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable", "matchmaking": "unavailable"})
+	entitlements.Cut()
+	system.WantOverview(t, alice.Do(http.MethodGet, system.OverviewPath, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable"})
+	accounts.Mend()
+	entitlements.Mend()
+	kit.Within(t, 20*time.Second, "all is there again", func() bool {
+		return len(alice.Do(http.MethodGet, system.OverviewPath, "").JSON(t)["errors"].(map[string]any)) == 0
+	})
+	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, stranger, ""), nil)
+}

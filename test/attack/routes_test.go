@@ -1,0 +1,195 @@
+package attack_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// mayUse is what callers get of a route that is about the owner or, where it has
+// no id in its path, about themselves.
+type mayUse struct {
+	owner, other, operator, writer int
+	// about says that the answer is about the caller and so differs from caller to
+	// caller; the others' must not show what is the owner's.
+	about bool
+}
+
+// routeAccess has every route of the registry. Nobody uses one without a token or
+// a session.
+var routeAccess = map[string]mayUse{
+	"get-my-overview":         {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"link-identity":           {owner: 422, other: 422, operator: 422, writer: 422},
+	"register-me":             {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"get-me":                  {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"grant-entitlement":       {owner: 403, other: 403, operator: 403, writer: 200},
+	"revoke-entitlement":      {owner: 403, other: 403, operator: 403, writer: 200},
+	"receive-event":           {owner: 403, other: 403, operator: 403, writer: 200},
+	"list-entitlements":       {owner: 200, other: 404, operator: 200, writer: 200},
+	"get-entitlement":         {owner: 200, other: 404, operator: 200, writer: 200},
+	"get-entitlement-history": {owner: 403, other: 403, operator: 200, writer: 403},
+	"list-my-notifications":   {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"mark-notification-read":  {owner: 200, other: 404, operator: 404, writer: 404},
+	"debug-inbox":             {owner: 403, other: 403, operator: 200, writer: 403},
+	"stream-my-notifications": {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"join-queue":              {owner: 201, other: 201, operator: 201, writer: 201},
+	"list-my-tickets":         {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"get-ticket":              {owner: 200, other: 404, operator: 404, writer: 404},
+	"cancel-ticket":           {owner: 200, other: 404, operator: 404, writer: 404},
+	"issue-idempotency-key":   {owner: 201, other: 201, operator: 201, writer: 201, about: true},
+	"transfer":                {owner: 400, other: 400, operator: 400, writer: 400},
+	"get-transfer":            {owner: 200, other: 404, operator: 200, writer: 404},
+	"reverse-transfer":        {owner: 403, other: 403, operator: 400, writer: 403},
+	"list-my-accounts":        {owner: 200, other: 200, operator: 200, writer: 200, about: true},
+	"open-account":            {owner: 403, other: 403, operator: 201, writer: 403},
+	"get-money-account":       {owner: 200, other: 404, operator: 200, writer: 404},
+	"list-account-transfers":  {owner: 200, other: 404, operator: 200, writer: 404},
+	"list-account-ledger":     {owner: 200, other: 404, operator: 200, writer: 404},
+	"reconcile-money":         {owner: 403, other: 403, operator: 200, writer: 403},
+}
+
+// Whatever a route shows or does, it does for whom it belongs to. What is another's
+// answers as what does not exist.
+func TestAttackEveryRoute(t *testing.T) {
+	t.Parallel()
+	i := system.NewCodeIssuer(t)
+	s := system.StartAt(t, i)
+	browsers := map[string]*system.Visitor{}
+	for _, name := range []string{"owner", "other", "gone"} {
+		browsers[name] = s.Visitor()
+		subject := strings.ReplaceAll(name, "gone", "owner")
+		browsers[name].SignIn(i, "/", system.SigningIn{Subject: subject})
+	}
+	ended := browsers["gone"].Copied()
+	system.WantStatus(t, browsers["gone"].Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
+	owner := browsers["owner"].Whoami()
+	notification := tell(s, i, owner)
+	someone := s.UserID(i.Fresh(t, "somebody", nil)) // exists, and has nothing
+	// The owner joins casual below, and one may wait once in each queue.
+	ticket := browsers["owner"].QueueUp("rank", `{"skill":1}`)
+	account, transfer := fund(s, i, owner)
+	there := strings.NewReplacer("{user_id}", owner, "{stock_keeping_unit}", "item1", "{notification_id}", notification,
+		"{ticket_id}", ticket, "{account_id}", account, "{transfer_id}", transfer, "{mode}", "casual")
+	nowhere := map[string]*strings.Replacer{
+		"nobody": strings.NewReplacer("{user_id}", system.Nudged(owner), "{stock_keeping_unit}", "item1", "{notification_id}", system.Nudged(notification),
+			"{ticket_id}", system.Nudged(ticket), "{account_id}", "900000", "{transfer_id}", system.Nudged(transfer)),
+		"somebody": strings.NewReplacer("{user_id}", someone, "{stock_keeping_unit}", "item9", "{notification_id}", "n_x",
+			"{ticket_id}", "rank_x", "{account_id}", "1000000000000", "{transfer_id}", "t_x"),
+	}
+	bearer := func(subject string, change map[string]any) []string {
+		return []string{"Authorization: Bearer " + i.Fresh(t, subject, change)}
+	}
+	role := func(role string) map[string]any {
+		return map[string]any{"realm_access": map[string]any{"roles": []string{role}}}
+	}
+	type caller struct {
+		name    string
+		browser *system.Visitor
+		headers []string
+		status  func(mayUse) int
+		code    string
+	}
+	late := map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}
+	nobody := func(mayUse) int { return http.StatusUnauthorized }
+	callers := []caller{
+		{"anonymous", s.Visitor(), nil, nobody, "token_missing"},
+		{"the owner's token, expired", s.Visitor(), bearer("owner", late), nobody, "token_invalid"},
+		{"the owner's session, ended", ended, []string{system.CSRF}, nobody, "session_missing"},
+		{"another by token", s.Visitor(), bearer("other", nil), func(m mayUse) int { return m.other }, ""},
+		{"another by session", browsers["other"], []string{system.CSRF}, func(m mayUse) int { return m.other }, ""},
+		{"an operator", s.Visitor(), bearer("olga", role("operator")), func(m mayUse) int { return m.operator }, ""},
+		{"a writer", s.Visitor(), bearer("shop", role("entitlement-writer")), func(m mayUse) int { return m.writer }, ""},
+		{"the owner by token", s.Visitor(), bearer("owner", nil), func(m mayUse) int { return m.owner }, ""},
+		{"the owner by session", browsers["owner"], []string{system.CSRF}, func(m mayUse) int { return m.owner }, ""},
+	}
+
+	routes := []fn.Route{fn.EventsRoute}
+	for _, f := range functions.All {
+		routes = append(routes, f.Routes...)
+	}
+	seen := map[string]bool{}
+	for _, route := range routes {
+		expected, ok := routeAccess[route.ID]
+		if !ok {
+			t.Errorf("%s %s: who may use it?", route.Method, route.Path)
+			continue
+		}
+		seen[route.ID] = true
+		body, headers := example(s, route)
+		for _, c := range callers {
+			t.Run(route.ID+", "+c.name, func(t *testing.T) {
+				browser := c.browser.Copied()
+				browser.S = s.In(t)
+				headers := slices.Concat(headers, c.headers, []string{"Idempotency-Key: " + strings.Split(c.name, " by ")[0]})
+				path := there.Replace(route.Path)
+				if strings.Contains(path, "{") {
+					t.Fatalf("what goes into %s?", path)
+				}
+				a := browser.Open(route, path, body, headers)
+				if want := c.status(expected); want >= 400 {
+					system.WantProblem(t, a, want, c.code)
+				} else {
+					system.WantStatus(t, a, want)
+				}
+				if a.Status == http.StatusNotFound {
+					for where, replacer := range nowhere {
+						not := browser.Open(route, replacer.Replace(route.Path), body, headers)
+						if not.Status != a.Status || string(not.Body) != string(a.Body) {
+							t.Errorf("%s answers %d %s, and the owner's %d %s", where, not.Status, not.Body, a.Status, a.Body)
+						}
+					}
+				}
+				if expected.about && !strings.HasPrefix(c.name, "the owner") && strings.Contains(string(a.Body), owner) {
+					t.Errorf("the owner's: %s", a.Body)
+				}
+				read := s.Count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`)
+				if !strings.HasPrefix(c.name, "the owner by") && read > 0 && route.ID == "mark-notification-read" {
+					t.Error("it is read")
+				}
+				if !strings.HasPrefix(c.name, "the owner by") && route.ID == "cancel-ticket" && !strings.Contains(s.Queues(), ticket+"=QUEUED") {
+					t.Error("it is cancelled")
+				}
+			})
+		}
+	}
+	for id := range routeAccess {
+		if !seen[id] {
+			t.Errorf("there is no route %s", id)
+		}
+	}
+	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL AND user_id = $1`, owner); n != 1 {
+		t.Errorf("%d notifications are read, by their owner", n)
+	}
+}
+
+// fund opens an account with 10 for a user, and returns it and the transfer of its
+// first balance.
+func fund(s *system.System, i *system.CodeIssuer, user string) (account, transfer string) {
+	s.T.Helper()
+	operator := "Authorization: Bearer " + i.Fresh(s.T, "treasurer", map[string]any{"realm_access": map[string]any{"roles": []string{"operator"}}})
+	v := s.Visitor()
+	opened := v.Do(http.MethodPost, "/v1/accounts", `{"ownerUserId":"`+user+`","currency":"EUR","initialBalance":10}`, operator, "Idempotency-Key: fund "+user)
+	system.WantStatus(s.T, opened, http.StatusCreated)
+	account = fmt.Sprint(opened.JSON(s.T)["accountId"])
+	list := v.Do(http.MethodGet, "/v1/accounts/"+account+"/transfers", "", operator)
+	system.WantStatus(s.T, list, http.StatusOK)
+	first := list.JSON(s.T)["transfers"].([]any)[0].(map[string]any)
+	return account, first["transferId"].(string)
+}
+
+// example is a body, and headers, for a route that takes some.
+func example(s *system.System, route fn.Route) (body string, headers []string) {
+	for _, w := range writes(s, func(path string) string { return path }) {
+		if w.ID == route.ID {
+			return w.body, slices.DeleteFunc(slices.Clone(w.headers), func(h string) bool { return strings.HasPrefix(h, "Idempotency-Key") })
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,12 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }

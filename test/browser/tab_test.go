@@ -1,0 +1,188 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// tab is one tab of a browser.
+type tab struct {
+	t       testing.TB
+	context context.Context
+	origin  string
+}
+
+// browse opens the start page in a browser without cookies.
+func (s *site) browse(t testing.TB) *tab {
+	t.Helper()
+	path, err := chromium()
+	kit.Must(t, err)
+	options := []chromedp.ExecAllocatorOption{chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir())}
+	for _, flag := range []string{
+		"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
+		"disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars",
+	} {
+		options = append(options, chromedp.Flag(flag, true))
+	}
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	return s.open(t, allocator)
+}
+
+// open opens the start page in another tab of parent's browser. Whatever the
+// browser complains of in it fails the test, but for what is expected.
+func (s *site) open(t testing.TB, parent context.Context, options ...chromedp.ContextOption) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(parent, options...)
+	t.Cleanup(cancel)
+	kit.Must(t, chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			t.Errorf("exception: %+v", e.ExceptionDetails)
+		case *runtime.EventConsoleAPICalled:
+			t.Errorf("console: %+v", e)
+		case *log.EventEntryAdded:
+			if !s.expected(e.Entry) {
+				t.Errorf("log: %s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+			}
+		}
+	}))
+	b := &tab{t, ctx, s.origin}
+	b.do(chromedp.Navigate(s.origin + "/"))
+	return b
+}
+
+// expected are complaints about answers that the page has to live with: the only
+// way to find out that nobody is signed in is to ask, and a stream breaks off when
+// its session ends.
+func (s *site) expected(e *log.Entry) bool {
+	if e.Source != log.EntrySourceNetwork {
+		return false
+	}
+	for _, fails := range s.fails {
+		if strings.HasSuffix(e.URL, fails) && strings.Contains(e.Text, " 503 ") {
+			return true
+		}
+	}
+	switch {
+	case strings.HasSuffix(e.URL, refusedPath):
+		return strings.Contains(e.Text, " 400 ")
+	case strings.Contains(e.URL, "/v1/me/notifications/stream") && strings.Contains(e.Text, "ERR_INCOMPLETE_CHUNKED_ENCODING"):
+		return true
+	}
+	return (strings.Contains(e.URL, "/v1/me") || strings.Contains(e.URL, "/v1/accounts")) && strings.Contains(e.Text, " 401 ")
+}
+
+// refusedPath leads to the page of a failed sign-in.
+const refusedPath = "/login?return_to=elsewhere"
+
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.context, browserPatience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.t.Fatalf("%v; the page says: %s", err, b.text("body"))
+	}
+}
+
+// is reports whether a JavaScript expression is true. While the page changes, it
+// is not.
+func (b *tab) is(expression string) bool {
+	ctx, cancel := context.WithTimeout(b.context, browserPatience)
+	defer cancel()
+	yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+	return err == nil && yes
+}
+
+func (b *tab) until(what, expression string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(browserPatience); !b.is(expression); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not within %s: %s; the page says: %s", browserPatience, what, b.text("body"))
+		}
+	}
+}
+
+func (b *tab) text(selector string) string {
+	text, _ := chromedp.Run(b.context, chromedp.Evaluate[string](fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector)))
+	return text
+}
+
+// Expressions about what is to be seen.
+const (
+	signedIn  = "document.querySelector('#user-id')?.checkVisibility() && document.querySelector('#user-id').innerText.startsWith('u_')"
+	signedOut = "document.querySelector('#sign-in')?.checkVisibility()"
+	isLive    = "document.querySelector('#live')?.innerText === 'Live'"
+)
+
+func shows(selector, text string) string {
+	return fmt.Sprintf("[document.querySelector(%q)].some(e => e?.checkVisibility() && e.innerText.includes(%q))", selector, text)
+}
+
+// rowButton is the button in the row of a list that tells of text.
+func rowButton(list, text string) string {
+	return fmt.Sprintf("[...document.querySelectorAll(%q)].find(row => row.innerText.includes(%q))?.querySelector('button')", list+" > li", text)
+}
+
+func (b *tab) click(element string) {
+	b.t.Helper()
+	b.until(element+" is there", element+"?.checkVisibility()")
+	b.do(chromedp.Evaluate[chromedp.Void](element + ".click()"))
+}
+
+// front brings a tab before the others of its window.
+func (b *tab) front() {
+	b.t.Helper()
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, page.BringToFront, cdp.Empty{})
+		return err
+	}))
+}
+
+// atIssuer fills in the issuer's form.
+func (b *tab) atIssuer(name string) {
+	b.t.Helper()
+	b.do(chromedp.SendKeys(chromedp.ID("username"), name), chromedp.SendKeys(chromedp.ID("password"), name+kb.Enter))
+}
+
+func (b *tab) signIn(name string) {
+	b.t.Helper()
+	b.click("document.querySelector('#sign-in')")
+	b.until("the issuer's form is ready", "document.activeElement?.id === 'username'")
+	b.atIssuer(name)
+	b.until(name+" is signed in", signedIn+" && "+isLive)
+}
+
+// tabTo presses Tab until what is named has the focus, and sees to it that every
+// stop on the way shows its focus.
+func (b *tab) tabTo(name string) {
+	b.t.Helper()
+	var passed []string
+	for range 30 {
+		b.do(chromedp.KeyEvent(kb.Tab))
+		at, err := chromedp.Run(b.context, chromedp.Evaluate[string]("document.activeElement.innerText.replace(/\\s+/g, ' ').trim()"))
+		kit.Must(b.t, err)
+		passed = append(passed, at)
+		if !b.is("getComputedStyle(document.activeElement).outlineStyle !== 'none'") {
+			b.t.Errorf("the focus on %q cannot be seen", at)
+		}
+		if at == name {
+			return
+		}
+	}
+	b.t.Fatalf("Tab does not lead to %q, but to %q", name, passed)
+}

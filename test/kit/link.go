@@ -1,0 +1,165 @@
+package kit
+
+import (
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const linkBuffer = 32 << 10
+
+// Link is a way to a server, by TCP, which a test cuts, lets hang, slows down and mends.
+// Its methods may be called on any goroutine.
+type Link struct {
+	// Pieces is how often clients sent something: requests, when each waits for its
+	// answer.
+	Pieces atomic.Int64
+
+	t       testing.TB
+	address string // of this side
+	target  string
+
+	mutex    sync.Mutex
+	changed  sync.Cond // of hanging, and of the connections that are open
+	hanging  bool
+	slow     time.Duration
+	listener net.Listener // nil while it is cut
+	open     map[net.Conn]bool
+}
+
+// Through returns a link that carries, and address by way of it. It is cut when the test
+// ends.
+func Through(t testing.TB, address string) (*Link, string) {
+	t.Helper()
+	u, err := url.Parse(address)
+	Must(t, err)
+	l := &Link{t: t, target: u.Host, open: map[net.Conn]bool{}}
+	l.changed.L = &l.mutex
+	l.listener = Listen(t)
+	l.address = l.listener.Addr().String()
+	u.Host = l.address
+	t.Cleanup(l.Cut)
+	go l.accept(l.listener)
+	return l, u.String()
+}
+
+// Cut breaks all connections, and refuses new ones until Mend.
+func (l *Link) Cut() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.listener != nil {
+		_ = l.listener.Close()
+		l.listener = nil
+	}
+	for conn := range l.open {
+		_ = conn.Close()
+	}
+	clear(l.open)
+	l.hanging = false // nothing is left to hang
+	l.changed.Broadcast()
+}
+
+// Hang makes the link take connections and bytes, and carry nothing until Mend.
+func (l *Link) Hang() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.hanging = true
+}
+
+// Slow makes everything that is carried, either way, wait first, until Mend.
+func (l *Link) Slow(by time.Duration) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.slow = by
+}
+
+// Mend makes the link carry again, at the same address.
+func (l *Link) Mend() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.hanging, l.slow = false, 0
+	l.changed.Broadcast()
+	if l.listener != nil {
+		return
+	}
+	// The port stays ours while the link is cut: nobody else looks for one that is below
+	// the ephemeral ones at random.
+	listener, err := net.Listen("tcp", l.address)
+	if err != nil {
+		l.t.Errorf("mend the link to %s: %v", l.target, err)
+		return
+	}
+	l.listener = listener
+	go l.accept(listener)
+}
+
+func (l *Link) accept(listener net.Listener) {
+	for {
+		near, err := listener.Accept()
+		if err != nil {
+			return // cut
+		}
+		far, err := net.Dial("tcp", l.target)
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		if !l.keep(listener, near, far) {
+			return
+		}
+		go l.carry(near, far, &l.Pieces)
+		go l.carry(far, near, nil)
+	}
+}
+
+// keep remembers the ends of a connection for Cut; false: the link was cut meanwhile.
+func (l *Link) keep(listener net.Listener, ends ...net.Conn) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for _, end := range ends {
+		if l.listener == listener {
+			l.open[end] = true
+		} else {
+			_ = end.Close()
+		}
+	}
+	return l.listener == listener
+}
+
+// carry copies until either end closes, and counts what it reads.
+func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64) {
+	defer l.forget(to)
+	buffer := make([]byte, linkBuffer)
+	for {
+		n, err := from.Read(buffer)
+		if pieces != nil && n > 0 {
+			pieces.Add(1)
+		}
+		if slow := l.pass(); slow > 0 {
+			time.Sleep(slow)
+		}
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+// pass waits while the link hangs, and returns how slow it is.
+func (l *Link) pass() time.Duration {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for l.hanging {
+		l.changed.Wait()
+	}
+	return l.slow
+}
+
+func (l *Link) forget(end net.Conn) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	_ = end.Close()
+	delete(l.open, end)
+}

@@ -1,0 +1,151 @@
+package matchmaking_test
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// Without Redis who asks about queues is told so, soon, and to come back; all else
+// goes on. When it is back, the same request is one ticket.
+func TestQueuesWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "WAKES=false")
+	alice, bob := people.Patient(t, "alice"), people.Patient(t, "bob")
+	user := s.UserID(alice)
+	first := s.JoinWith(alice, "casual", "k1", `{"region":"eu"}`)
+	system.WantStatus(t, first, http.StatusCreated)
+	ticketID := first.JSON(t)["ticket_id"].(string)
+	s.UserID(bob)
+	live := s.FollowAt(system.FollowPath(ticketID), alice)
+	live.Shows("that she waits", func(ticket map[string]any) bool { return ticket["status"] == "QUEUED" })
+	kit.Must(t, s.Redis.Stop())
+	soon := func(what string, ask func() system.Answer) {
+		t.Helper()
+		began := time.Now()
+		a := ask()
+		took := time.Since(began)
+		t.Run(what, func(t *testing.T) { system.WantAway(t, a) })
+		if took > 3*time.Second {
+			t.Errorf("%s took %s", what, took)
+		}
+	}
+	for range 2 {
+		soon("joining", func() system.Answer { return s.JoinWith(bob, "casual", "k1", `{}`) })
+		soon("joining in rank", func() system.Answer { return s.JoinWith(bob, "rank", "k1", `{"skill":1}`) })
+		soon("a replay", func() system.Answer { return s.JoinWith(alice, "casual", "k1", `{"region":"eu"}`) })
+		soon("reading", func() system.Answer { return s.Call(http.MethodGet, system.TicketPath(ticketID), alice, "") })
+		soon("the list", func() system.Answer { return s.Call(http.MethodGet, system.TicketListPath, alice, "") })
+		soon("cancelling", func() system.Answer { return s.CancelTicket(alice, ticketID) })
+		soon("following", func() system.Answer { return s.Call(http.MethodGet, system.FollowPath(ticketID), alice, "") })
+	}
+	for _, function := range []string{"match", "announce"} {
+		if status := s.TryTick(function); status != http.StatusServiceUnavailable {
+			t.Errorf("a tick of %s: %d", function, status)
+		}
+	}
+	// Who is wrong is told so, also now.
+	system.WantProblem(t, s.JoinWith(bob, "nothing", "k1", `{}`), http.StatusNotFound, "mode_not_found")
+	system.WantProblem(t, s.JoinWith(bob, "rank", "k1", `{}`), http.StatusUnprocessableEntity, "attributes_invalid")
+	// Others go on, and so does the stream that is open.
+	system.WantStatus(t, s.Grant("g1", user, "item1"), http.StatusOK)
+	s.TellAll()
+	kit.Eventually(t, "the grant is told live", func() bool { return len(live.Named("notification")) == 1 })
+	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK)
+	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), map[string]string{"matchmaking": "unavailable"})
+
+	s.Redis = kit.StartRedis(t, s.RedisDir)
+	kit.Eventually(t, "Redis is back", func() bool { return s.Call(http.MethodGet, system.TicketListPath, alice, "").Status == http.StatusOK })
+	if got := s.ReadTicket(alice, ticketID); got["status"] != "QUEUED" || got["position"] != 1.0 {
+		t.Errorf("%v", got)
+	}
+	system.WantReplay(t, first, s.JoinWith(alice, "casual", "k1", `{"region":"eu"}`))
+	again := s.JoinWith(bob, "casual", "k1", `{}`)
+	system.WantStatus(t, again, http.StatusCreated)
+	system.WantReplay(t, again, s.JoinWith(bob, "casual", "k1", `{}`))
+	if tickets := wantWhole(s); len(tickets) != 2 {
+		t.Errorf("%d tickets of two requests", len(tickets))
+	}
+	for _, function := range []string{"match", "announce", "notify", "deliver"} {
+		kit.Eventually(t, function, func() bool { return s.TryTick(function) == http.StatusOK })
+	}
+	live.Shows("where to meet", func(ticket map[string]any) bool { return ticket["session"] != nil })
+	wantTold(s, [2]string{user, s.UserID(bob)})
+}
+
+// The connection to Redis breaks at any moment, again and again: who sends the same
+// request until it is answered has one ticket, whole.
+func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
+	t.Parallel()
+	redis := kit.Redis(t)
+	toRedis, redisURL := kit.Through(t, redis.URL())
+	s, people := system.StartWithPeople(t, "WAKES=false", "REDIS_URL="+redisURL)
+	s.Redis = redis
+	const workers, each, cuts = 24, 12, 12 // so that nobody reaches the limit of joins, which counts repeats
+	tokens := make([]string, workers)
+	for i := range tokens {
+		tokens[i] = people.Patient(t, fmt.Sprint("player", i))
+		s.UserID(tokens[i])
+	}
+	var cutter sync.WaitGroup
+	cutter.Go(func() {
+		for range cuts {
+			time.Sleep(80 * time.Millisecond) // some requests are let through
+			toRedis.Cut()
+			time.Sleep(5 * time.Millisecond)
+			toRedis.Mend()
+		}
+	})
+	var mutex sync.Mutex
+	made, failed := map[string]bool{}, 0
+	// until sends a request until it is answered.
+	until := func(ask func() system.Answer) system.Answer {
+		for deadline := time.Now().Add(system.QueuePatience); ; time.Sleep(20 * time.Millisecond) {
+			a := ask()
+			if a.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
+				return a
+			}
+			mutex.Lock()
+			failed++
+			mutex.Unlock()
+		}
+	}
+	system.AtOnce(workers, func(worker int) {
+		for n := range each {
+			mode, attributes := "casual", `{}`
+			if n%2 == 1 {
+				mode, attributes = "rank", `{"skill":1500,"region":"eu"}`
+			}
+			join := func() system.Answer { return s.JoinWith(tokens[worker], mode, fmt.Sprint("k", n), attributes) }
+			a := until(join)
+			if a.Status != http.StatusCreated {
+				t.Errorf("%d %s", a.Status, a.Body)
+				return
+			}
+			ticketID := a.JSON(t)["ticket_id"].(string)
+			if again := until(join); string(again.Body) != string(a.Body) {
+				t.Errorf("one request is %s and %s", a.Body, again.Body)
+			}
+			if a := until(func() system.Answer { return s.CancelTicket(tokens[worker], ticketID) }); a.Status != http.StatusOK || a.JSON(t)["status"] != "CANCELLED" {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+			mutex.Lock()
+			made[ticketID] = true
+			mutex.Unlock()
+		}
+	})
+	cutter.Wait()
+	tickets := wantWhole(s)
+	if len(made) != workers*each || len(tickets) != len(made) {
+		t.Errorf("%d requests made %d tickets, and there are %d", workers*each, len(made), len(tickets))
+	}
+	t.Logf("%d joins, %d times 503", len(made), failed)
+	if failed == 0 {
+		t.Error("nothing broke: this test shows nothing")
+	}
+}

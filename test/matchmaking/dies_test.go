@@ -1,0 +1,114 @@
+package matchmaking_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	msjetstream "github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// dying is a publisher whose process dies as soon as the broker has everything.
+type dying struct{ outbox.Publisher }
+
+func (d dying) Publish(ctx context.Context, messages []event.Message) []error {
+	d.Publisher.Publish(ctx, messages)
+	runtime.Goexit()
+	return nil
+}
+
+// dies runs an announcer that dies after it published.
+func dies(s *system.System, client redis.UniversalClient) {
+	s.T.Helper()
+	server, err := matchmaking.NewFixedServer(s.Settings().GameServer)
+	kit.Must(s.T, err)
+	publisher := dying{msjetstream.NewPublisher(s.Runtime.NATS(), event.MatchmakingSubject)}
+	announcer := matchmaking.NewAnnouncer(store(s, client), server, publisher, "dies", time.Minute, func() {}, s.Runtime.Log)
+	var report any
+	dead := make(chan struct{})
+	go func() {
+		defer close(dead)
+		report, err = announcer.Step(context.Background())
+		report = fmt.Sprint(report, err)
+	}()
+	<-dead
+	if report != nil {
+		s.T.Fatalf("it lives, and did %v", report)
+	}
+}
+
+// A matcher dies right after it made a match: the match is told all the same, by
+// ticks that know nothing of it.
+func TestMatcherDies(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "WAKES=false")
+	client := s.QueueClient()
+	defer client.Close()
+	users := paired(s, people, client, "alice", "bob")
+	untold(s, users)
+	for _, function := range []string{"announce", "notify"} {
+		if report := s.Tick(function); report.Done != 1 {
+			t.Errorf("%s: %+v", function, report)
+		}
+	}
+	s.Tick("deliver")
+	wantTold(s, users)
+	wantWhole(s)
+}
+
+// An announcer dies after it published: when its lease is over, another one tells it
+// again. Each player is told once all the same, by a broker that remembers the first
+// time, and by one that does not. (What else may happen to an announcer is tested in
+// pkg/matchmaking.)
+func TestAnnouncerDies(t *testing.T) {
+	t.Parallel()
+	for name, forgotten := range map[string]bool{"the broker remembers": false, "the broker forgot what was told": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, people := system.StartWithPeople(t, "WAKES=false")
+			client := s.QueueClient()
+			defer client.Close()
+			kit.Must(t, s.Runtime.NATS().Ready(t.Context()))
+			users := paired(s, people, client, "alice", "bob")
+			dies(s, client)
+			if n := published(s, t); n != 1 {
+				t.Fatalf("the broker has %d", n)
+			}
+			if forgotten {
+				s.Tick("notify")
+				s.Tick("deliver")
+				wantTold(s, users)
+				loseMatches(s, t, true)
+				s.Tick("notify") // finds out, and the stream is made again
+			}
+			if report := s.Tick("announce"); report.Claimed != 0 {
+				t.Errorf("while the lease lasts: %+v", report)
+			}
+			leasesPass(s, client)
+			if report := s.Tick("announce"); report.Claimed != 1 || report.Done != 1 {
+				t.Errorf("when it is over: %+v", report)
+			}
+			if n := published(s, t); n != 1 {
+				t.Errorf("the broker has %d", n)
+			}
+			s.Tick("notify")
+			s.Tick("deliver")
+			wantTold(s, users)
+			if report := s.Tick("announce"); report.Claimed != 0 {
+				t.Errorf("once more: %+v", report)
+			}
+			if claimed := client.XPending(t.Context(), "mm:events:{casual}", "announce").Val(); claimed.Count != 0 {
+				t.Errorf("still claimed: %+v", claimed)
+			}
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package matchmaking_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// killRedis kills Redis as the kernel would, and brings it back with what it had
+// written. With appendfsync everysec it has written what it has answered, unless the
+// disk holds up an fsync just then; that is not what is tested here.
+func killRedis(s *system.System, client *redis.Client) {
+	s.T.Helper()
+	file, err := os.ReadFile(filepath.Join(s.RedisDir, "redis.pid"))
+	kit.Must(s.T, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(file)))
+	kit.Must(s.T, err)
+	kit.Eventually(s.T, "no fsync is under way", func() bool {
+		return strings.Contains(client.Info(context.Background(), "persistence").Val(), "aof_pending_bio_fsync:0")
+	})
+	kit.Must(s.T, syscall.Kill(pid, syscall.SIGKILL))
+	kit.Must(s.T, s.Redis.Stop()) // it is gone; this waits for it
+	s.Redis = kit.StartRedis(s.T, s.RedisDir)
+}
+
+// Redis is killed in the middle of joins and passes, three times: what was answered
+// stays, and every match is told to both, once.
+func TestRedisIsKilled(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "RECONCILE_AFTER=1ms") // with wakes, as in the real
+	const players, workers, rounds = 96, 8, 3
+	type seen struct {
+		token, user, ticketID string
+		match, peer           string // as it was answered
+	}
+	everybody := make([]seen, players)
+	system.AtOnce(workers, func(worker int) {
+		for i := worker; i < players; i += workers {
+			token := people.Patient(t, fmt.Sprint("player", i))
+			everybody[i] = seen{token: token, user: s.UserID(token)}
+		}
+	})
+	client := s.QueueClient()
+	defer client.Close()
+	var mutex sync.Mutex
+	matched, failed := 0, 0
+	progress := func() int { mutex.Lock(); defer mutex.Unlock(); return matched }
+	done := make(chan struct{})
+	var background sync.WaitGroup
+	background.Go(func() { // the schedule
+		for {
+			for _, function := range []string{"match", "announce", "notify", "deliver"} {
+				s.TryTick(function)
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	stop := sync.OnceFunc(func() { close(done); background.Wait() })
+	defer stop()
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for round := range rounds {
+			kit.Eventually(t, "some are matched", func() bool { return progress() >= (round+1)*players/(rounds+2) })
+			killRedis(s, client)
+		}
+	})
+	var next atomic.Int64 // whoever is free takes the next: with fixed shares the last two could be one worker's
+	system.AtOnce(workers, func(int) {
+		for i := next.Add(1) - 1; i < players; i = next.Add(1) - 1 {
+			p := &everybody[i]
+			deadline := time.Now().Add(2 * system.QueuePatience)
+			for p.match == "" {
+				if time.Now().After(deadline) {
+					t.Errorf("%s is not matched", p.user)
+					return
+				}
+				var a system.Answer
+				if p.ticketID == "" {
+					a = s.JoinWith(p.token, "casual", "k1", `{}`)
+				} else {
+					a = s.Call(http.MethodGet, system.TicketPath(p.ticketID), p.token, "")
+				}
+				switch got := a.JSON(t); {
+				case a.Status == http.StatusServiceUnavailable:
+					mutex.Lock()
+					failed++
+					mutex.Unlock()
+					time.Sleep(5 * time.Millisecond)
+				case a.Status == http.StatusCreated:
+					p.ticketID = got["ticket_id"].(string)
+				case a.Status != http.StatusOK:
+					t.Errorf("%s: %d %s", p.user, a.Status, a.Body)
+					return
+				case got["status"] == "MATCHED":
+					p.match, p.peer = got["match_id"].(string), got["peer_user_ids"].([]any)[0].(string)
+					mutex.Lock()
+					matched++
+					mutex.Unlock()
+				default:
+					time.Sleep(10 * time.Millisecond) // between looks, as a client would
+				}
+			}
+		}
+	})
+	killer.Wait()
+	t.Logf("%d matched, %d times 503", matched, failed)
+	kit.Eventually(t, "all are told", func() bool {
+		leasesPass(s, client)
+		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) >= players
+	})
+	stop()
+	wantWhole(s)
+	byUser := map[string]seen{}
+	for _, p := range everybody {
+		byUser[p.user] = p
+	}
+	for _, p := range everybody {
+		if peer := byUser[p.peer]; peer.peer != p.user || peer.match != p.match {
+			t.Errorf("%s was told %s with %s, who was told %s with %s", p.user, p.match, p.peer, peer.match, peer.peer)
+		}
+		now := s.ReadTicket(p.token, p.ticketID)
+		if now["status"] != "MATCHED" || now["match_id"] != p.match || now["session"] == nil {
+			t.Errorf("%s was told %s, and the ticket is %v", p.user, p.match, now)
+		}
+		wantTold(s, [2]string{p.user, p.peer})
+		if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND payload->>'match_id' = $2 AND payload->>'ticket_id' = $3`, p.user, p.match, p.ticketID); n != 1 {
+			t.Errorf("%s is told %d times of %s", p.user, n, p.match)
+		}
+	}
+	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != players {
+		t.Errorf("%d notifications for %d players", n, players)
+	}
+	// All have arrived: nothing is kept, and nobody is told again.
+	kit.Eventually(t, "the stream is empty", func() bool { s.TryTick("reconcile"); return waitingEntries(client) == 0 })
+	matchAll(s)
+	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != players {
+		t.Errorf("%d notifications for %d players", n, players)
+	}
+}

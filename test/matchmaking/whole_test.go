@@ -1,0 +1,82 @@
+package matchmaking_test
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// wantWhole fails where what is in Redis contradicts itself, and returns the
+// tickets by id: a ticket is there with all that belongs to it or not at all, who
+// waits is in the queue and nobody else is, and a match has two who name each other.
+func wantWhole(s *system.System) map[string]map[string]string {
+	s.T.Helper()
+	client := s.QueueClient()
+	defer client.Close()
+	ctx := s.T.Context()
+	keys, err := client.Keys(ctx, "mm:*").Result()
+	kit.Must(s.T, err)
+	tickets, matches := map[string]map[string]string{}, map[string][]map[string]string{}
+	waiting := map[string]bool{}
+	for _, key := range keys {
+		kind, rest, _ := strings.Cut(strings.TrimPrefix(key, "mm:"), ":")
+		mode, id, _ := strings.Cut(strings.TrimPrefix(rest, "{"), "}")
+		id = strings.TrimPrefix(id, ":")
+		switch kind {
+		case "queue":
+			for _, id := range client.ZRange(ctx, key, 0, -1).Val() {
+				waiting[id] = true
+			}
+			continue
+		case "ticket":
+			ticket := client.HGetAll(ctx, key).Val()
+			tickets[id] = ticket
+			for _, field := range []string{"user_id", "mode", "status", "created_at", "expires_at", "attributes", "level", "card"} {
+				if ticket[field] == "" {
+					s.T.Errorf("ticket %s has no %s: %v", id, field, ticket)
+				}
+			}
+			if id := ticket["match_id"]; id != "" {
+				matches[id] = append(matches[id], ticket)
+			}
+			if active := client.Exists(ctx, "mm:active:{"+mode+"}:"+ticket["user_id"]).Val(); active != 1 {
+				s.T.Errorf("ticket %s is not its user's latest, and nothing is", id)
+			}
+		case "due", "stats", "events", "dead":
+			continue
+		}
+		if client.PTTL(ctx, key).Val() <= 0 { // tickets, keys, the latest, pools
+			s.T.Errorf("%s stays for good", key)
+		}
+	}
+	for id, ticket := range tickets {
+		expires, _ := strconv.ParseInt(ticket["expires_at"], 10, 64)
+		if queued := ticket["status"] == matchmaking.Queued; queued != waiting[id] && expires > time.Now().UnixMilli() {
+			s.T.Errorf("ticket %s is %s, and in the queue? %t", id, ticket["status"], waiting[id])
+		}
+		if matched := ticket["status"] == matchmaking.Matched; matched != (ticket["match_id"] != "") {
+			s.T.Errorf("ticket %s is %s in match %q", id, ticket["status"], ticket["match_id"])
+		}
+	}
+	for id := range waiting {
+		if tickets[id] == nil {
+			s.T.Errorf("%s is in the queue and no ticket", id)
+		}
+	}
+	for id, both := range matches {
+		if len(both) != 2 {
+			s.T.Errorf("match %s has %d tickets", id, len(both))
+			continue
+		}
+		for i, one := range both {
+			if _, peer, _ := strings.Cut(one["peer"], " "); peer != both[1-i]["user_id"] || peer == one["user_id"] {
+				s.T.Errorf("match %s: %v", id, both)
+			}
+		}
+	}
+	return tickets
+}

@@ -1,0 +1,75 @@
+package outage_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// Sessions, limits and open streams may have a Redis of their own: neither do queues
+// that fill theirs sign anybody out, nor is one ready without the other.
+func TestSessionsInARedisOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	i := system.NewCodeIssuer(t)
+	own := kit.StartRedis(t, t.TempDir())
+	s := system.StartAt(t, i, "SESSION_REDIS_URL="+own.URL())
+	v := s.Visitor()
+	v.SignIn(i, "/", system.SigningIn{Subject: "alice"})
+	v.QueueUp("casual", "{}")
+	alice := i.Fresh(t, "alice", nil)
+	a, _ := s.OpenStream(alice)
+	system.WantStatus(t, a, http.StatusOK)
+	options, err := redis.ParseURL(own.URL())
+	kit.Must(t, err)
+	client := redis.NewClient(options)
+	defer client.Close()
+	for _, key := range s.Keys("*") {
+		if !strings.HasPrefix(key, "mm:") {
+			t.Errorf("%s is in the queues' Redis", key)
+		}
+	}
+	for _, prefix := range []string{"session:{", "session:subject:", "rate:limit:{player:", "open:limit:{streams:"} {
+		kit.Within(t, 10*time.Second, prefix+" is in the sessions' Redis", func() bool {
+			system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", alice, ""), http.StatusOK) // is counted
+			keys, err := client.Keys(t.Context(), prefix+"*").Result()
+			kit.Must(t, err)
+			return len(keys) > 0
+		})
+	}
+	kit.Must(t, s.Redis.Stop())
+	v.Whoami()
+	system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", i.Fresh(t, "bob", nil), ""), http.StatusOK)
+	system.WantProblem(t, v.Do(http.MethodGet, "/v1/matchmaking/tickets", ""), http.StatusServiceUnavailable, "unavailable")
+
+	// A process that was just started knows neither.
+	gateway, err := functions.Named(functions.GatewayName)
+	kit.Must(t, err)
+	tickets, err := functions.Named("ticket")
+	kit.Must(t, err)
+	ready := func(f fn.Function) error {
+		runtime := fn.NewRuntime(s.Settings(), telemetry.NewLogger(s.Log, "debug"), functions.All)
+		defer runtime.Close()
+		runtime.Invoke = runtime.Here
+		must(t, runtime.Host(f))
+		return runtime.Ready(t.Context())
+	}
+	if err := ready(gateway); err != nil {
+		t.Errorf("the gateway is not ready without the queues' Redis: %v", err)
+	}
+	if ready(tickets) == nil {
+		t.Error("ticket is ready without the queues' Redis, want not")
+	}
+	kit.Must(t, own.Stop())
+	if ready(gateway) == nil {
+		t.Error("the gateway is ready without the sessions' Redis, want not")
+	}
+}

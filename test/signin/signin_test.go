@@ -1,0 +1,189 @@
+package signin_test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/identity"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// startProvider starts an issuer that sends people back to gateway. It tells the
+// gateway about sessions that end, if told is true.
+type startProvider func(t *testing.T, gateway string, lifetime time.Duration, told bool) system.Provider
+
+// signInSuite is everything that a browser does, with either issuer.
+func signInSuite(t *testing.T, begin startProvider) {
+	// One address for all: an issuer knows where people come from.
+	first := kit.Listen(t)
+	address := first.Addr().String()
+	kit.Must(t, first.Close())
+	open := func(t *testing.T, lifetime time.Duration, told bool, environment ...string) (*system.System, system.Provider) {
+		t.Helper()
+		listener, err := net.Listen("tcp", address)
+		kit.Must(t, err)
+		p := begin(t, "http://"+listener.Addr().String(), lifetime, told)
+		return system.StartOn(t, listener, append([]string{"OIDC_ISSUER=" + p.URL(), "WAKES=false"}, environment...)...), p
+	}
+
+	t.Run("sign in and out", func(t *testing.T) {
+		s, _ := open(t, system.SignInLifetime, true)
+		alice := s.Person()
+		system.WantProblem(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusUnauthorized, "token_missing")
+		alice.SignIn("alice", "/docs?from=here")
+		me := alice.Do(http.MethodGet, "/v1/me", "")
+		system.WantStatus(t, me, http.StatusOK)
+		account := me.JSON(t)
+		if id, _ := account["user_id"].(string); !strings.HasPrefix(id, "u_") {
+			t.Errorf("user_id %q", id)
+		}
+		if roles, _ := json.Marshal(account["roles"]); string(roles) != `["player"]` {
+			t.Errorf("roles of alice: %s", roles)
+		}
+		// The same person, another browser: the same account, another session.
+		again := s.Person()
+		again.SignIn("alice", "/")
+		if other := again.Do(http.MethodGet, "/v1/me", "").JSON(t); other["user_id"] != account["user_id"] {
+			t.Errorf("%v and %v", other["user_id"], account["user_id"])
+		}
+		if again.Cookie() == alice.Cookie() || len(alice.Cookie()) < 22 {
+			t.Error("a session cookie that is not new and long")
+		}
+		olga := s.Person()
+		olga.SignIn("olga", "/")
+		if roles, _ := json.Marshal(olga.Do(http.MethodGet, "/v1/me", "").JSON(t)["roles"]); string(roles) != `["operator","player"]` {
+			t.Errorf("roles of olga: %s", roles)
+		}
+
+		old := alice.Cookie()
+		system.WantProblem(t, alice.Do(http.MethodPost, "/logout", ""), http.StatusForbidden, "csrf_refused")
+		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+		system.WantStatus(t, alice.Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
+		if alice.Cookie() != "" {
+			t.Error("the cookie is still there")
+		}
+		kept := s.Call(http.MethodGet, "/v1/me", "", "", "Cookie: miniserver_session="+old)
+		system.WantProblem(t, kept, http.StatusUnauthorized, "session_missing")
+		system.WantStatus(t, alice.Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
+		system.WantStatus(t, again.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+		// It is over at the issuer, too: it asks for the password again.
+		response, err := alice.Browser.Client().Get(s.URL + "/login")
+		kit.Must(t, err)
+		defer response.Body.Close()
+		if page, _ := io.ReadAll(response.Body); !strings.Contains(string(page), `name="password"`) {
+			t.Errorf("after signing out, /login led to %s", response.Request.URL)
+		}
+	})
+
+	t.Run("tabs", func(t *testing.T) {
+		s, _ := open(t, system.SignInLifetime, true)
+		alice := s.Person()
+		// All are begun before the first is finished, and finished last to first.
+		const tabs = 4
+		var begun []string
+		for range tabs {
+			begun = append(begun, alice.Begin("/docs"))
+		}
+		for _, where := range slices.Backward(begun) {
+			response, err := alice.Browser.SignIn(where, "alice", "alice")
+			kit.Must(t, err)
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK || response.Request.URL.String() != s.URL+"/docs" {
+				t.Errorf("%s at %s", response.Status, response.Request.URL)
+			}
+		}
+		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+	})
+
+	t.Run("renewal, and the end at the issuer", func(t *testing.T) {
+		s, p := open(t, system.SignInLifetime, false)
+		alice := s.Person()
+		alice.SignIn("alice", "/")
+		cookie := "Cookie: miniserver_session=" + alice.Cookie()
+		time.Sleep(3 * time.Second) // the token is due
+		statuses := make([]int, 24)
+		var group sync.WaitGroup
+		for i := range statuses {
+			group.Go(func() { statuses[i] = s.Call(http.MethodGet, "/v1/me", "", "", cookie).Status })
+		}
+		group.Wait()
+		if slices.ContainsFunc(statuses, func(status int) bool { return status != http.StatusOK }) {
+			t.Fatalf("at once, when the token was due: %v", statuses)
+		}
+		// Nobody tells the gateway; it finds out when it renews next.
+		kit.Must(t, p.EndSessions("alice"))
+		kit.Within(t, system.SignInLifetime, "the session ends", func() bool {
+			return s.Call(http.MethodGet, "/v1/me", "", "", cookie).Status == http.StatusUnauthorized
+		})
+	})
+
+	t.Run("back-channel sign-out", func(t *testing.T) {
+		s, p := open(t, time.Minute, true)
+		alice, bob := s.Person(), s.Person()
+		alice.SignIn("alice", "/")
+		bob.SignIn("bob", "/")
+		kit.Must(t, p.EndSessions("alice"))
+		kit.Within(t, time.Second, "the session ends", func() bool {
+			return alice.Do(http.MethodGet, "/v1/me", "").Status == http.StatusUnauthorized
+		})
+		system.WantStatus(t, bob.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+		alice.SignIn("alice", "/")
+	})
+
+	t.Run("keys are rotated", func(t *testing.T) {
+		s, p := open(t, system.SignInLifetime, true)
+		alice := s.Person()
+		alice.SignIn("alice", "/")
+		writer := identity.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+		s.Writer = writer
+		system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
+		kit.Must(t, p.RotateKey())
+		// Old tokens go on, new ones are good at once.
+		system.WantStatus(t, s.Grant("k2", "u_1", "item1"), http.StatusOK)
+		s.Writer = identity.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
+		system.WantStatus(t, s.Grant("k3", "u_1", "item1"), http.StatusOK)
+		bob := s.Person()
+		bob.SignIn("bob", "/")
+		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+	})
+}
+
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	signInSuite(t, system.StartIssuer)
+}
+
+// Tabs that sign in at the very same moment all get in. (Keycloak takes one
+// password at a time.)
+func TestTabsAtOnce(t *testing.T) {
+	t.Parallel()
+	listener := kit.Listen(t)
+	p := system.StartIssuer(t, "http://"+listener.Addr().String(), time.Minute, true)
+	s := system.StartOn(t, listener, "OIDC_ISSUER="+p.URL(), "WAKES=false")
+	alice := s.Person()
+	var group sync.WaitGroup
+	for i := range 6 {
+		group.Go(func() {
+			response, err := alice.Browser.SignIn(s.URL+"/login?return_to=/docs", "alice", "alice")
+			if err != nil {
+				t.Errorf("tab %d: %v", i, err)
+				return
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK || response.Request.URL.Path != "/docs" {
+				t.Errorf("tab %d: %s at %s", i, response.Status, response.Request.URL)
+			}
+		})
+	}
+	group.Wait()
+	system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+}

@@ -1,0 +1,72 @@
+package stream_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+// 200 users follow one process while all of them are granted something: everybody
+// is told what is theirs, and grants go on.
+func TestManyStreams(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t)
+	s.Served()
+	const users, each = 200, 3
+	ids, streams := make([]string, users), make([]*system.Follower, users)
+	many := func(do func(i int)) {
+		system.AtOnce(8, func(worker int) {
+			for i := worker; i < users; i += 8 {
+				do(i)
+			}
+		})
+	}
+	many(func(i int) {
+		token := people.Player(t, fmt.Sprint("player", i))
+		ids[i] = s.UserID(token)
+		streams[i] = s.Follow(token)
+	})
+	var mutex sync.Mutex
+	var took, told []time.Duration
+	answered := map[string]time.Time{}
+	began := time.Now()
+	for n := range each {
+		many(func(i int) {
+			at := time.Now()
+			key := fmt.Sprint(ids[i], n)
+			a := s.Grant(key, ids[i], key)
+			mutex.Lock()
+			defer mutex.Unlock()
+			took, answered[key] = append(took, time.Since(at)), time.Now()
+			if a.Status != http.StatusOK {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+		})
+	}
+	t.Logf("%d grants with %d streams: %s", users*each, users, time.Since(began))
+	for i, f := range streams {
+		for _, e := range f.Until(each) {
+			key := itemOf(t, e)
+			if !strings.HasPrefix(key, ids[i]) {
+				t.Fatalf("%s is told %s", ids[i], e.Data)
+			}
+			told = append(told, e.At.Sub(answered[key]))
+		}
+		if got := f.Got(); len(got) != each || len(idsOf(got)) != each || !f.Open() {
+			t.Errorf("%d events of %d, open %t", len(got), each, f.Open())
+		}
+	}
+	slices.Sort(took)
+	slices.Sort(told)
+	t.Logf("a grant: median %s, 99%% %s; until it is on the stream: median %s, 99%% %s, most %s",
+		took[len(took)/2], took[len(took)*99/100], told[len(told)/2], told[len(told)*99/100], told[len(told)-1])
+	if most := told[len(told)-1]; most > system.LookEvery/2 {
+		t.Errorf("one came only %s after its grant: nobody nudged", most)
+	}
+}

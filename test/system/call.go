@@ -1,0 +1,133 @@
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// Request is what send sends: exactly these headers and these bytes, nothing is
+// added.
+type Request struct {
+	Method, Path, Body string
+	Header             http.Header
+	Token              string
+	Chunked            bool // without Content-Length
+}
+
+func (s *System) Send(r Request) Answer {
+	s.T.Helper()
+	var body io.Reader = strings.NewReader(r.Body)
+	if r.Chunked {
+		body = io.MultiReader(body) // hides its length
+	}
+	out, err := http.NewRequest(r.Method, s.URL+r.Path, body)
+	kit.Must(s.T, err)
+	maps.Copy(out.Header, r.Header)
+	if r.Token != "" {
+		out.Header.Set("Authorization", "Bearer "+r.Token)
+	}
+	// A redirect is an answer too, and would turn a POST into a GET.
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(out)
+	kit.Must(s.T, err)
+	return s.Read(response)
+}
+
+func (s *System) Read(response *http.Response) Answer {
+	s.T.Helper()
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	kit.Must(s.T, err)
+	return Answer{response.StatusCode, response.Header, body}
+}
+
+// Post sends a body of JSON with a key to path.
+func (s *System) Post(path, key, body string, headers ...string) Answer {
+	s.T.Helper()
+	return s.Call(http.MethodPost, path, s.Writer, body, append(headers, "Idempotency-Key: "+key)...)
+}
+
+// As calls a function directly with a statement of the gateway's that identity
+// calls. headers are "Name: value".
+func (s *System) As(identity auth.Identity, function, method, path, body string, headers ...string) Answer {
+	s.T.Helper()
+	signer, err := auth.NewSigner(s.Settings().IdentitySigningKey)
+	kit.Must(s.T, err)
+	where, err := url.Parse(path)
+	kit.Must(s.T, err)
+	statement, err := signer.Sign(auth.Call{Function: function, Method: method, Path: where.Path}, identity)
+	kit.Must(s.T, err)
+	return s.Direct(function, method, path, body, append(headers, auth.StatementHeader+": "+statement)...)
+}
+
+// Direct calls a function past the gateway.
+func (s *System) Direct(function, method, path, body string, headers ...string) Answer {
+	s.T.Helper()
+	out, err := http.NewRequestWithContext(context.Background(), method, "http://"+function+path, strings.NewReader(body))
+	kit.Must(s.T, err)
+	if body != "" {
+		out.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		out.Header.Set(name, value)
+	}
+	response, err := s.Runtime.Invoke.RoundTrip(out)
+	kit.Must(s.T, err)
+	return s.Read(response)
+}
+
+// AnotherShop may grant, and is not the purchase service.
+var AnotherShop = auth.Identity{Subject: "another-shop", Roles: []string{auth.RoleEntitlementWriter}}
+
+// Answer is a response that was read.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// JSON decodes the body, strictly enough for tests.
+func (a Answer) JSON(t testing.TB) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal(a.Body, &v); err != nil {
+		t.Fatalf("status %d, not JSON: %q", a.Status, a.Body)
+	}
+	return v
+}
+
+// Call sends a request to the gateway; headers are "Name: value".
+func (s *System) Call(method, path, token, body string, headers ...string) Answer {
+	s.T.Helper()
+	request, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	kit.Must(s.T, err)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header[http.CanonicalHeaderKey(name)] = append(request.Header[http.CanonicalHeaderKey(name)], value)
+		if http.CanonicalHeaderKey(name) == "Content-Type" {
+			request.Header.Set(name, value)
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	kit.Must(s.T, err)
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	kit.Must(s.T, err)
+	return Answer{response.StatusCode, response.Header, read}
+}

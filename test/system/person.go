@@ -1,0 +1,207 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev/browser"
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// BackChannel sends a logout token as an issuer does: with no cookie and no X-CSRF.
+func (s *System) BackChannel(token string) Answer {
+	s.T.Helper()
+	return s.Call(http.MethodPost, BackChannelPath, "", url.Values{"logout_token": {token}}.Encode(), formType)
+}
+
+// ComesBack signs in at the issuer and stops before the gateway hears of it. It
+// returns what the browser would come back with.
+func (p *Person) ComesBack(name string) (answered url.Values) {
+	p.t.Helper()
+	client := p.Browser.Client()
+	follow := client.CheckRedirect
+	defer func() { client.CheckRedirect = follow }()
+	client.CheckRedirect = func(next *http.Request, before []*http.Request) error {
+		if next.URL.Path == "/login/callback" {
+			answered = next.URL.Query()
+			return http.ErrNoLocation // any error stops it
+		}
+		return follow(next, before)
+	}
+	response, err := p.Browser.SignIn(p.System.URL+"/login?again=true&return_to=/docs", name, name)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if answered.Get("code") == "" {
+		p.t.Fatalf("no code for %s: %v", name, err)
+	}
+	return answered
+}
+
+// Once sends a request with the browser's cookies and follows no redirect.
+func (p *Person) Once(method, path string, headers ...string) Answer {
+	p.t.Helper()
+	request, err := http.NewRequest(method, p.System.URL+path, nil)
+	kit.Must(p.t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Set(name, value)
+	}
+	client := *p.Browser.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := client.Do(request)
+	kit.Must(p.t, err)
+	return p.System.In(p.t).Read(response)
+}
+
+// AtCallback signs in at the issuer, and returns the path to which it then sends
+// the browser back.
+func (p *Person) AtCallback(name string) (path string) {
+	p.t.Helper()
+	client := p.Browser.Client()
+	follow := client.CheckRedirect
+	defer func() { client.CheckRedirect = follow }()
+	client.CheckRedirect = func(next *http.Request, before []*http.Request) error {
+		if next.URL.Path == "/login/callback" {
+			path = next.URL.RequestURI()
+			return http.ErrUseLastResponse
+		}
+		return follow(next, before)
+	}
+	_, err := p.Browser.SignIn(p.System.URL+"/login?return_to=/docs", name, name)
+	if path == "" {
+		p.t.Fatalf("not sent back: %v", err)
+	}
+	return path
+}
+
+// WantAway wants an answer that tells to come back, keeps the cookie and hides the
+// cause.
+func WantAway(t testing.TB, a Answer) {
+	t.Helper()
+	WantProblem(t, a, http.StatusServiceUnavailable, "unavailable")
+	if a.Header.Get("Retry-After") == "" {
+		t.Error("Retry-After is missing")
+	}
+	for _, cookie := range a.Header.Values("Set-Cookie") {
+		if strings.HasPrefix(cookie, "miniserver_session=") {
+			t.Errorf("the session's cookie is changed: %s", cookie)
+		}
+	}
+	if strings.Contains(string(a.Body), "127.0.0.1") || strings.Contains(string(a.Body), "dial") {
+		t.Errorf("it shows its cause: %s", a.Body)
+	}
+}
+
+// Provider is an issuer that people sign in at: the development issuer, or
+// Keycloak (make test-keycloak), which have the same people and clients.
+type Provider interface {
+	URL() string
+	EndSessions(username string) error
+	RotateKey() error
+}
+
+// SignInLifetime is how long access tokens of the suite live: the gateway renews
+// them ten seconds before their end, so after about two.
+const SignInLifetime = 12 * time.Second
+
+// devIssuer is the development issuer.
+type devIssuer struct{ *issuer.Server }
+
+func (d devIssuer) EndSessions(username string) error {
+	if d.Server.EndSessions(context.Background(), username) == 0 {
+		return errors.New("no session ended")
+	}
+	return nil
+}
+
+func StartIssuer(t *testing.T, gateway string, lifetime time.Duration, told bool) Provider {
+	t.Helper()
+	options := issuer.Options{
+		RedirectURIs: []string{gateway + "/login/callback"}, PostLogoutRedirectURIs: []string{gateway + "/"},
+		AccessTokenLifetime: lifetime,
+	}
+	if told {
+		options.BackChannelLogoutURI = gateway + "/logout/backchannel"
+	}
+	server, err := issuer.Start(context.Background(), kit.Listen(t), options)
+	kit.Must(t, err)
+	t.Cleanup(func() { _ = server.Stop() })
+	return devIssuer{server}
+}
+
+// Person is somebody at a browser.
+type Person struct {
+	t       testing.TB
+	System  *System
+	Browser *browser.Browser
+}
+
+func (s *System) Person() *Person { return &Person{s.T, s, browser.New()} }
+
+// SignIn signs in and wants to end at path.
+func (p *Person) SignIn(name, path string) {
+	p.t.Helper()
+	response, err := p.Browser.SignIn(p.System.URL+"/login?return_to="+url.QueryEscape(path), name, name)
+	kit.Must(p.t, err)
+	defer response.Body.Close()
+	if got := response.Request.URL.String(); got != p.System.URL+path || response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(response.Body)
+		p.t.Fatalf("signed in at %s: %s %s", got, response.Status, body)
+	}
+}
+
+// Begin begins a sign-in and returns where the issuer goes on with it.
+func (p *Person) Begin(path string) string {
+	p.t.Helper()
+	client := *p.Browser.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := client.Get(p.System.URL + "/login?return_to=" + url.QueryEscape(path))
+	kit.Must(p.t, err)
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusSeeOther {
+		p.t.Fatalf("/login answered %s", response.Status)
+	}
+	return response.Header.Get("Location")
+}
+
+// Do sends a request with the browser's cookies.
+func (p *Person) Do(method, path, body string, headers ...string) Answer {
+	p.t.Helper()
+	request, err := http.NewRequest(method, p.System.URL+path, strings.NewReader(body))
+	kit.Must(p.t, err)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Set(name, value)
+	}
+	response, err := p.Browser.Client().Do(request)
+	kit.Must(p.t, err)
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	kit.Must(p.t, err)
+	return Answer{response.StatusCode, response.Header, read}
+}
+
+func (p *Person) Cookie() string {
+	p.t.Helper()
+	u, err := url.Parse(p.System.URL)
+	kit.Must(p.t, err)
+	for _, c := range p.Browser.Client().Jar.Cookies(u) {
+		if c.Name == "miniserver_session" {
+			return c.Value
+		}
+	}
+	return ""
+}
+
+const CSRF = "X-CSRF: 1"

@@ -1,0 +1,100 @@
+package system
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+
+	"github.com/miniserversystem/miniserver/functions"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
+	"github.com/miniserversystem/miniserver/pkg/process"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// BehindServe is the system as a process serves it, with the limits of process.Serve.
+func (s *System) BehindServe() (address string) {
+	s.T.Helper()
+	listener := kit.Listen(s.T)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	handler := s.Runtime.Here[functions.GatewayName]
+	go func() { done <- process.Serve(ctx, listener, handler, s.Settings(), func() {}) }()
+	s.T.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.T.Errorf("Serve: %v", err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// Another is the same system in one more process.
+func (s *System) Another() *System {
+	s.T.Helper()
+	runtime := fn.NewRuntime(s.Settings(), s.Runtime.Log, functions.All)
+	handler, err := functions.Together(runtime)
+	kit.Must(s.T, err)
+	listener := kit.Listen(s.T)
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
+	server.Start()
+	s.T.Cleanup(func() { server.Close(); runtime.Close() })
+	other := *s
+	other.Runtime, other.URL = runtime, "http://"+listener.Addr().String()
+	return &other
+}
+
+// serve runs a handler as a process does, and returns what SIGTERM would do.
+func (s *System) serve(listener net.Listener, runtime *fn.Runtime, handler http.Handler) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- process.Serve(ctx, listener, handler, runtime.Settings, runtime.StopClaiming) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-served })
+	s.T.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// Served puts the one process behind process.Serve instead of the test's own server.
+func (s *System) Served() (stop func() error) {
+	s.T.Helper()
+	listener := kit.Listen(s.T)
+	s.URL = "http://" + listener.Addr().String()
+	return s.serve(listener, s.Runtime, s.Runtime.Here[functions.GatewayName])
+}
+
+// Apart puts the gateway into a process of its own, and each of the other
+// functions behind a server of its own: all reach each other over HTTP only.
+func (s *System) Apart() (stopGateway, stopStream func() error) {
+	s.T.Helper()
+	settings := s.Settings()
+	listeners := map[string]net.Listener{}
+	var where []string
+	for _, f := range functions.All {
+		listeners[f.Name] = kit.Listen(s.T)
+		where = append(where, f.Name+"=http://"+listeners[f.Name].Addr().String())
+	}
+	settings.FunctionURL = strings.Join(where, ",")
+	stops := map[string]func() error{}
+	behind := fn.NewRuntime(settings, s.Runtime.Log, functions.All)
+	front := fn.NewRuntime(settings, s.Runtime.Log, functions.All)
+	var err error
+	for _, runtime := range []*fn.Runtime{behind, front} {
+		runtime.Invoke, err = transport.Remote(settings.FunctionURL)
+		kit.Must(s.T, err)
+		s.T.Cleanup(runtime.Close)
+	}
+	for _, f := range functions.All {
+		runtime := behind
+		if f.Public {
+			runtime = front
+		}
+		kit.Must(s.T, runtime.Host(f))
+		stops[f.Name] = s.serve(listeners[f.Name], runtime, runtime.Here[f.Name])
+	}
+	s.Runtime = behind
+	s.URL = "http://" + listeners[functions.GatewayName].Addr().String()
+	return stops[functions.GatewayName], stops["stream"]
+}

@@ -1,0 +1,32 @@
+package system
+
+import (
+	"net/http"
+	"sync/atomic"
+)
+
+// StandIn stands in front of a function, and lets a test answer in its place.
+type StandIn struct {
+	Function http.Handler
+	instead  atomic.Pointer[http.HandlerFunc]
+}
+
+func (p *StandIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if instead := p.instead.Load(); instead != nil {
+		(*instead)(w, r)
+		return
+	}
+	p.Function.ServeHTTP(w, r)
+}
+
+func (p *StandIn) Answers(instead http.HandlerFunc) { p.instead.Store(&instead) }
+
+func (p *StandIn) Recovers() { p.instead.Store(nil) }
+
+// StandIn must be called before the first request.
+func (s *System) StandIn(function string) *StandIn {
+	local := s.Runtime.Here
+	p := &StandIn{Function: local[function]}
+	local[function] = p
+	return p
+}
