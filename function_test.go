@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -79,7 +79,7 @@ func TestOneClearLine(t *testing.T) {
 
 // process is infra/miniserver with FUNCTION=relay, ready.
 type process struct {
-	*dev.Child
+	*proc.Child
 	url     string
 	command *exec.Cmd
 	out     *bytes.Buffer
@@ -87,7 +87,7 @@ type process struct {
 
 func startRelay(t *testing.T, environment ...string) *process {
 	t.Helper()
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func startRelay(t *testing.T, environment ...string) *process {
 		"DATABASE_URL=" + kit.Database(t), "NATS_URL=" + kit.NATS(t).URL(),
 	}, environment...)
 	p.command.Stdout, p.command.Stderr = p.out, p.out
-	if p.Child, err = dev.StartChild(p.command); err != nil {
+	if p.Child, err = proc.Start(p.command); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Process.Kill() })

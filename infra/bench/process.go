@@ -9,13 +9,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
 // exec starts a program with nothing but this environment and a free PORT.
-func (b *bench) exec(ctx context.Context, program, log string, environment ...string) (*dev.Child, int, error) {
-	port, err := dev.FreePort(0)
+func (b *bench) exec(ctx context.Context, program, log string, environment ...string) (*proc.Child, int, error) {
+	port, err := proc.FreePort(0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -28,12 +28,12 @@ func (b *bench) exec(ctx context.Context, program, log string, environment ...st
 	command.Env = append(environment, "PORT="+strconv.Itoa(port))
 	command.Stdout, command.Stderr = file, file
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is meant for us
-	child, err := dev.StartChild(command)
+	child, err := proc.Start(command)
 	return child, port, err
 }
 
 // end lets a program end in order.
-func end(program *dev.Child) error {
+func end(program *proc.Child) error {
 	_ = program.Process.Signal(syscall.SIGTERM) // fails only when it is gone already
 	kill := time.AfterFunc(15*time.Second, func() { _ = program.Process.Kill() })
 	defer kill.Stop()

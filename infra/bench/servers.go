@@ -13,8 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/postgres"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // bench is one run: its servers, its sizes, and what it found.
@@ -24,8 +26,8 @@ type bench struct {
 	serve string // path of the binary that serves
 	began time.Time
 
-	binaries  dev.Binaries
-	postgres  *dev.Postgres
+	binaries  apt.Binaries
+	postgres  *postgres.Server
 	issuer    *issuer.Server
 	token     string // of the purchase service, for longer than any run
 	databases []string
@@ -46,15 +48,15 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
 	}
-	if b.binaries, err = dev.Ensure(ctx, filepath.Join(".local", "deps"), os.Stderr); err != nil {
+	if b.binaries, err = apt.Ensure(ctx, filepath.Join(".local", "deps"), os.Stderr); err != nil {
 		return err
 	}
-	if b.postgres, err = dev.StartPostgres(ctx, dev.PostgresOptions{
+	if b.postgres, err = postgres.Start(ctx, postgres.Options{
 		Dir: filepath.Join(b.dir, "postgres"), Binaries: b.binaries, Durable: true,
 	}); err != nil {
 		return err
 	}
-	listener, err := dev.Listen(0)
+	listener, err := proc.Listen(0)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/nats"
+	"github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
@@ -21,7 +22,7 @@ type system struct {
 	address  string // of the gateway
 	database string // its URL
 	pool     *pgxpool.Pool
-	redis    *dev.Redis
+	redis    *redis.Server
 	process  *os.Process
 	log      string // path of what it printed
 }
@@ -64,12 +65,12 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 }
 
 // nats starts an empty NATS, which is removed when the experiment ends.
-func (b *bench) nats(ctx context.Context, name string) (*dev.NATS, error) {
+func (b *bench) nats(ctx context.Context, name string) (*nats.Server, error) {
 	dir := filepath.Join(b.dir, "nats-"+name)
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	nats, err := dev.StartNATS(ctx, dev.NATSOptions{Dir: dir})
+	nats, err := nats.Start(ctx, nats.Options{Dir: dir})
 	if err == nil {
 		b.onTidy(func() error { return errors.Join(nats.Stop(), os.RemoveAll(dir)) })
 	}
@@ -77,12 +78,12 @@ func (b *bench) nats(ctx context.Context, name string) (*dev.NATS, error) {
 }
 
 // redis starts an empty Redis, which is removed when the experiment ends.
-func (b *bench) redis(ctx context.Context, name string) (*dev.Redis, error) {
+func (b *bench) redis(ctx context.Context, name string) (*redis.Server, error) {
 	dir := filepath.Join(b.dir, "redis-"+name)
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
-	redis, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: dir, Binaries: b.binaries})
+	redis, err := redis.Start(ctx, redis.Options{Dir: dir, Binaries: b.binaries})
 	if err == nil {
 		b.onTidy(func() error { return errors.Join(redis.Stop(), os.RemoveAll(dir)) })
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/uuid"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 const (
@@ -39,7 +39,7 @@ func (b *bench) tokenIssuer() (*tokenIssuer, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := dev.Listen(0)
+	listener, err := proc.Listen(0)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
 )
 
 // runc is the program that Docker, containerd and Kubernetes start containers with:
@@ -21,7 +21,7 @@ import (
 type runc struct{ program, libraries, state string }
 
 var unpackRunc = sync.OnceValues(func() (runc, error) {
-	tree, libraries, err := dev.Unpacked(context.Background(), filepath.Join(".local", "deps"), "runc", os.Stderr, "runc")
+	tree, libraries, err := apt.Unpacked(context.Background(), filepath.Join(".local", "deps"), "runc", os.Stderr, "runc")
 	if err != nil {
 		return runc{}, err
 	}

@@ -20,7 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -32,7 +32,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	// The repository's root: ko builds there, and testkit finds its servers by it.
+	// The repository's root: ko builds there, and kit finds its servers by it.
 	if err := os.Chdir("../.."); err != nil {
 		panic(err)
 	}
@@ -91,7 +91,7 @@ func push(to *httptest.Server) (name.Digest, error) {
 }
 
 func startRegistry() (*httptest.Server, error) {
-	listener, err := dev.Listen(0)
+	listener, err := proc.Listen(0)
 	if err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/infra/image/compose"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -69,7 +69,7 @@ func startServers(t testing.TB, at string) servers {
 		go func() { _ = server.Serve(listener) }()
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	must(t, err)
 	s := servers{database: emptyDatabase(t), tokens: "http://" + plain.Addr().String(), address: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	s.environment = map[string]string{

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // Version is Keycloak's, the newest one that runs on Java 17, which is Debian 12's.
@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("keycloak: %w", err)
 	}
 	for attempt := 1; ; attempt++ {
-		port, err := dev.FreePort(0)
+		port, err := proc.FreePort(0)
 		if err != nil {
 			return nil, fmt.Errorf("keycloak: %w", err)
 		}

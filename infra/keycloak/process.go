@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 const (
@@ -19,12 +19,12 @@ const (
 
 // process is a running program with a process group of its own, so that Ctrl-C in a
 // terminal does not reach it.
-type process struct{ *dev.Child }
+type process struct{ *proc.Child }
 
 // launch starts cmd, which does not outlive this process.
 func launch(cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	child, err := dev.StartChild(cmd)
+	child, err := proc.Start(cmd)
 	return &process{child}, err
 }
 

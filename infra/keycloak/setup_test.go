@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -50,12 +50,12 @@ func directory() (string, error) {
 }
 
 func startShared() error {
-	listener, err := dev.Listen(0)
+	listener, err := proc.Listen(0)
 	if err != nil {
 		return err
 	}
 	shared.client = newWebClient(listener)
-	if listener, err = dev.Listen(0); err != nil {
+	if listener, err = proc.Listen(0); err != nil {
 		return err
 	}
 	shared.develop, err = issuer.Start(context.Background(), listener, issuer.Options{

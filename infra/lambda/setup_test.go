@@ -18,8 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
@@ -60,7 +60,7 @@ func program(t testing.TB) string {
 // process is the program, running under a Runtime API of its own.
 type process struct {
 	*runtimeServer
-	*dev.Child
+	*proc.Child
 	log string // path of what it writes
 }
 
@@ -79,7 +79,7 @@ func startProcess(t testing.TB, environment map[string]string) *process {
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
 		command.Env = append(command.Env, name+"="+environment[name])
 	}
-	p.Child, err = dev.StartChild(command)
+	p.Child, err = proc.Start(command)
 	must(t, err)
 	t.Cleanup(func() {
 		_ = p.Process.Kill() // fails when it has ended

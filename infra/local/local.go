@@ -16,8 +16,14 @@ import (
 
 	function "github.com/miniserversystem/miniserver"
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/infra/dev/home"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/nats"
+	"github.com/miniserversystem/miniserver/infra/dev/postgres"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/infra/dev/rabbitmq"
+	"github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/process"
 	"github.com/miniserversystem/miniserver/pkg/settings"
@@ -85,7 +91,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		l.provide("GATEWAY_URL", gatewayURL)
 	}
 	if os.Getenv("METRICS_ADDRESS") == "" {
-		port, err := dev.FreePort(metricsPort)
+		port, err := proc.FreePort(metricsPort)
 		if err != nil {
 			return err
 		}
@@ -144,10 +150,10 @@ func (l *Local) migrate(ctx context.Context, s settings.Settings) error {
 
 // startServers starts the private Postgres, Redis and NATS that no variable replaces.
 func (l *Local) startServers(ctx context.Context) error {
-	var binaries dev.Binaries
+	var binaries apt.Binaries
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("REDIS_URL") == "" {
 		var err error
-		if binaries, err = dev.Ensure(ctx, l.Programs, l.Out); err != nil {
+		if binaries, err = apt.Ensure(ctx, l.Programs, l.Out); err != nil {
 			return err
 		}
 	}
@@ -166,7 +172,7 @@ func (l *Local) startServers(ctx context.Context) error {
 	}
 	return errors.Join(
 		start("DATABASE_URL", func() (string, func() error, error) {
-			server, err := dev.StartPostgres(ctx, dev.PostgresOptions{Dir: filepath.Join(l.Dir, "postgres"), Binaries: binaries, Durable: true})
+			server, err := postgres.Start(ctx, postgres.Options{Dir: filepath.Join(l.Dir, "postgres"), Binaries: binaries, Durable: true})
 			if err != nil {
 				return "", nil, err
 			}
@@ -177,7 +183,7 @@ func (l *Local) startServers(ctx context.Context) error {
 			return server.URL(), server.Stop, nil
 		}),
 		start("REDIS_URL", func() (string, func() error, error) {
-			server, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries, Users: functions.Users()})
+			server, err := redis.Start(ctx, redis.Options{Dir: filepath.Join(l.Dir, "redis"), Binaries: binaries, Users: functions.Users()})
 			if err != nil {
 				return "", nil, err
 			}
@@ -185,7 +191,7 @@ func (l *Local) startServers(ctx context.Context) error {
 			return server.URLAs(functions.TogetherUser), server.Stop, nil
 		}),
 		start("NATS_URL", func() (string, func() error, error) {
-			server, err := dev.StartNATS(ctx, dev.NATSOptions{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort, Users: functions.Users()})
+			server, err := nats.Start(ctx, nats.Options{Dir: filepath.Join(l.Dir, "nats"), Port: natsPort, Users: functions.Users()})
 			if err != nil {
 				return "", nil, err
 			}
@@ -202,7 +208,7 @@ func (l *Local) startRabbitMQ(ctx context.Context, start func(string, func() (st
 		return nil
 	}
 	return start("RABBITMQ_URL", func() (string, func() error, error) {
-		server, err := dev.StartRabbitMQ(ctx, dev.RabbitMQOptions{
+		server, err := rabbitmq.Start(ctx, rabbitmq.Options{
 			Dir: filepath.Join(l.Dir, "rabbitmq"), Programs: l.Programs, Progress: l.Out,
 		})
 		if err != nil {
@@ -240,7 +246,7 @@ func listen(port string, preferred int) (net.Listener, error) {
 	if port != "" {
 		return net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
 	}
-	return dev.Listen(preferred)
+	return proc.Listen(preferred)
 }
 
 func (l *Local) stop() error {
@@ -273,7 +279,7 @@ func waitReady(ctx context.Context, f *function.Function) error {
 // outside of Dir so that Postgres can reach it.
 func (l *Local) Clean(context.Context) error {
 	for _, dir := range []string{"postgres", "redis", "nats", "rabbitmq", "test/postgres", "test/redis", "deps", "."} {
-		if err := dev.Remove(filepath.Join(l.Dir, dir)); err != nil {
+		if err := home.Remove(filepath.Join(l.Dir, dir)); err != nil {
 			return err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/home"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -45,7 +45,7 @@ func TestRunThatFailsLeavesNothing(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			t.Cleanup(func() {
-				if err := dev.Remove(filepath.Join(dir, "postgres")); err != nil {
+				if err := home.Remove(filepath.Join(dir, "postgres")); err != nil {
 					t.Error(err)
 				}
 			})

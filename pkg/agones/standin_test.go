@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // gameServer is one of a fleet.
@@ -60,7 +60,7 @@ func listener() net.Listener {
 }
 
 func freePort() int {
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/infra/dev/home"
+	"github.com/miniserversystem/miniserver/infra/dev/postgres"
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
@@ -50,8 +52,8 @@ func TestAnsweredGrantsSurviveACrash(t *testing.T) {
 // crash is a durable Postgres of this test's own, to be killed.
 type crash struct {
 	t       *testing.T
-	options dev.PostgresOptions
-	server  *dev.Postgres
+	options postgres.Options
+	server  *postgres.Server
 	pool    *pgxpool.Pool
 	rounds  int
 }
@@ -62,19 +64,19 @@ func newCrash(t *testing.T) *crash {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binaries, err := dev.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), io.Discard)
+	binaries, err := apt.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	f := &crash{t: t, options: dev.PostgresOptions{Dir: dir, Binaries: binaries, Durable: true}}
+	f := &crash{t: t, options: postgres.Options{Dir: dir, Binaries: binaries, Durable: true}}
 	f.start()
 	t.Cleanup(func() {
 		f.pool.Close()
 		if err := f.server.Stop(); err != nil {
 			t.Error(err)
 		}
-		if err := dev.Remove(dir); err != nil {
+		if err := home.Remove(dir); err != nil {
 			t.Error(err)
 		}
 	})
@@ -87,7 +89,7 @@ func newCrash(t *testing.T) *crash {
 func (f *crash) start() {
 	f.t.Helper()
 	var err error
-	if f.server, err = dev.StartPostgres(context.WithoutCancel(f.t.Context()), f.options); err != nil {
+	if f.server, err = postgres.Start(context.WithoutCancel(f.t.Context()), f.options); err != nil {
 		f.t.Fatal(err)
 	}
 	if f.pool, err = pgxpool.New(context.Background(), f.server.URL()); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -45,8 +45,8 @@ func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 // client goes on trying, and is back without a restart of its process.
 func TestReconnectsAfterItWasRefused(t *testing.T) {
 	t.Parallel()
-	port, err := dev.FreePort(0)
-	kit.Must(t, err)
+	port, err := proc.FreePort(0)
+	must(t, err)
 	dir, d := t.TempDir(), &doorman{}
 	s := d.serve(t, dir, port)
 	client := jetstream.New(s.ClientURL(), "test", limits)

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -28,7 +28,7 @@ var limits = jetstream.Limits{MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour, Re
 type fixture struct {
 	t         testing.TB
 	dir       string
-	nats      *dev.NATS
+	nats      *natsserver.Server
 	client    *jetstream.Client
 	publisher *jetstream.Publisher
 	consumer  *jetstream.Consumer
@@ -54,8 +54,8 @@ func setup(t testing.TB) *fixture {
 // start starts NATS where it was.
 func (f *fixture) start() {
 	f.t.Helper()
-	n, err := dev.StartNATS(f.t.Context(), dev.NATSOptions{Dir: f.dir})
-	kit.Must(f.t, err)
+	n, err := natsserver.Start(f.t.Context(), natsserver.Options{Dir: f.dir})
+	must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	if f.nats != nil && f.nats.URL() != n.URL() {
 		f.t.Fatalf("NATS came back at %s", n.URL())

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/limit"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -95,8 +95,8 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func silent(t testing.TB) string {
 	t.Helper()
 	var listener net.Listener
-	kit.Eventually(t, "a free port", func() bool {
-		port, err := dev.FreePort(0)
+	eventually(t, "a free port", func() bool {
+		port, err := proc.FreePort(0)
 		if err == nil {
 			listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		}

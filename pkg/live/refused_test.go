@@ -6,8 +6,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
-	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // doorman refuses everybody while closed.
@@ -40,8 +39,8 @@ func (d *doorman) serve(t *testing.T, port int) *server.Server {
 // hub goes on trying and its listeners are told when it is let in.
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
-	port, err := dev.FreePort(0)
-	kit.Must(t, err)
+	port, err := proc.FreePort(0)
+	must(t, err)
 	d := &doorman{}
 	d.closed.Store(true)
 	s := d.serve(t, port)

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/pkg/live"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -83,10 +83,10 @@ func raw(t testing.TB, url string) *nats.Conn {
 }
 
 // start starts NATS in dir; again says where it was before, if it was.
-func start(t testing.TB, dir string, again ...*dev.NATS) *dev.NATS {
+func start(t testing.TB, dir string, again ...*natsserver.Server) *natsserver.Server {
 	t.Helper()
-	n, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
-	kit.Must(t, err)
+	n, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
+	must(t, err)
 	t.Cleanup(func() { _ = n.Stop() })
 	for _, before := range again {
 		if before.URL() != n.URL() {

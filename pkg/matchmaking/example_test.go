@@ -10,7 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	redisserver "github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -74,7 +75,7 @@ func exampleRedis(ctx context.Context) (client *redis.Client, stop func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	binaries, err := dev.Ensure(ctx, filepath.Join(root, ".local", "deps"), os.Stderr)
+	binaries, err := apt.Ensure(ctx, filepath.Join(root, ".local", "deps"), os.Stderr)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +83,7 @@ func exampleRedis(ctx context.Context) (client *redis.Client, stop func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: dir, Binaries: binaries})
+	server, err := redisserver.Start(ctx, redisserver.Options{Dir: dir, Binaries: binaries})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
@@ -25,7 +25,7 @@ const stream = "MATCHMAKING_EVENTS"
 // telling is a store with all that carries its matches on.
 type telling struct {
 	setup
-	nats     *dev.NATS
+	nats     *natsserver.Server
 	dir      string // of NATS
 	js       natsjs.JetStream
 	servers  *servers
@@ -58,8 +58,8 @@ func tellingOn(s setup) *telling {
 
 func (f *telling) startNATS() {
 	f.t.Helper()
-	n, err := dev.StartNATS(f.t.Context(), dev.NATSOptions{Dir: f.dir})
-	kit.Must(f.t, err)
+	n, err := natsserver.Start(f.t.Context(), natsserver.Options{Dir: f.dir})
+	must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	f.nats = n
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
@@ -151,13 +151,13 @@ func (p publisher) Publish(ctx context.Context, m []event.Message) []error {
 func takeAll(_ context.Context, m []event.Message) []error { return make([]error, len(m)) }
 
 // restart stops NATS, runs between, and starts it again where it was.
-func restart(t testing.TB, n *dev.NATS, dir string, between func()) {
+func restart(t testing.TB, n *natsserver.Server, dir string, between func()) {
 	t.Helper()
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	between()
-	again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
+	again, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,10 +168,10 @@ func restart(t testing.TB, n *dev.NATS, dir string, between func()) {
 }
 
 // startNATS starts one in a directory that the test knows.
-func startNATS(t testing.TB) (*dev.NATS, string) {
+func startNATS(t testing.TB) (*natsserver.Server, string) {
 	t.Helper()
 	dir := t.TempDir()
-	n, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
+	n, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

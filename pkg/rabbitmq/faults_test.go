@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	rabbitmqserver "github.com/miniserversystem/miniserver/infra/dev/rabbitmq"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/rabbitmq"
@@ -17,7 +17,7 @@ import (
 // both sides connect again by themselves.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*dev.RabbitMQ) error{"stopped": (*dev.RabbitMQ).Stop, "killed": (*dev.RabbitMQ).Kill} {
+	for name, end := range map[string]func(*rabbitmqserver.Server) error{"stopped": (*rabbitmqserver.Server).Stop, "killed": (*rabbitmqserver.Server).Kill} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			restart(t, end)
@@ -25,7 +25,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func restart(t *testing.T, end func(*dev.RabbitMQ) error) {
+func restart(t *testing.T, end func(*rabbitmqserver.Server) error) {
 	dir := t.TempDir()
 	broker := kit.RabbitMQ(t, dir)
 	// A single node that is killed in the first seconds of a quorum queue leaves it

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	rabbitmqserver "github.com/miniserversystem/miniserver/infra/dev/rabbitmq"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
@@ -18,7 +18,7 @@ import (
 )
 
 // server is shared by the tests that do not stop it: a start takes seconds.
-var server *dev.RabbitMQ
+var server *rabbitmqserver.Server
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	redisserver "github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/pkg/session"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -35,7 +35,7 @@ var (
 type fixture struct {
 	t      testing.TB
 	ctx    context.Context
-	server *dev.Redis
+	server *redisserver.Server
 	client redis.UniversalClient // a second one, for looking
 	store  *session.Store
 }

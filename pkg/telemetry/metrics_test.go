@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
@@ -46,7 +46,7 @@ func newMetrics(t *testing.T) *telemetry.Metrics {
 func listen(t *testing.T, m *telemetry.Metrics) string {
 	t.Helper()
 	for tries := 5; ; tries-- { // somebody else may take the port in between
-		port, err := dev.FreePort(0)
+		port, err := proc.FreePort(0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // cancelRequest stands where start-up messages have the version of the protocol.
@@ -59,7 +59,7 @@ func (w *wire) through(databaseURL string) string {
 	}
 	w.server = u.Host
 	for try := 0; w.listener == nil; try++ {
-		port, err := dev.FreePort(0)
+		port, err := proc.FreePort(0)
 		if err != nil {
 			w.t.Fatal(err)
 		}

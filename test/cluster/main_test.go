@@ -20,7 +20,7 @@ const servers = "test/cluster/servers"
 var programs = filepath.Join(".local", "bin", "tools", "knative")
 
 func TestMain(m *testing.M) {
-	// In the root, where testkit keeps the servers that all tests share.
+	// In the root, where kit keeps the servers that all tests share.
 	err := os.Chdir(filepath.Join("..", ".."))
 	if err == nil {
 		programs, err = filepath.Abs(programs)

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // Process is one program that runs until the test ends.
 type Process struct {
-	*dev.Child
+	*proc.Child
 	name, log string
 }
 
@@ -33,7 +33,7 @@ func Run(t testing.TB, dir, name string, environment []string, program string, a
 	command.Env, command.Dir = environment, dir
 	command.Stdout, command.Stderr = file, file
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if p.Child, err = dev.StartChild(command); err != nil {
+	if p.Child, err = proc.Start(command); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -85,7 +85,7 @@ func Until(t testing.TB, what string, patience time.Duration, check func() error
 // freePort is one below those that the system gives to clients.
 func freePort(t testing.TB) string {
 	t.Helper()
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/cluster"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
@@ -101,7 +101,7 @@ func (k kubelet) start(t *testing.T, function string) *url.URL {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // buildWithin bounds one go build, with nothing in its cache.
@@ -64,7 +64,7 @@ func Clean() {
 
 // Program is a process that was started.
 type Program struct {
-	*dev.Child
+	*proc.Child
 	log string
 }
 
@@ -84,7 +84,7 @@ func StartProgram(t testing.TB, path string, environment map[string]string, argu
 	}
 	slices.Sort(command.Env)
 	// On this thread: it may be in a network of its own.
-	child, err := dev.StartChildHere(command)
+	child, err := proc.StartHere(command)
 	must(t, err)
 	p := &Program{child, log}
 	t.Cleanup(func() {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 )
@@ -36,7 +36,7 @@ var _ Instance = (*Served)(nil)
 // FreePort returns a port of loopback that nobody listens on.
 func FreePort(t testing.TB) string {
 	t.Helper()
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	must(t, err)
 	return strconv.Itoa(port)
 }

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -39,7 +39,7 @@ func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
 
 // running is a `func run` whose function is ready.
 type running struct {
-	*dev.Child
+	*proc.Child
 	t   testing.TB
 	dir string
 	url string
@@ -63,7 +63,7 @@ func run(t testing.TB, address string, environment ...string) *running {
 	// A group, so that nothing it started is left when the test fails.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
-	r.Child, err = dev.StartChild(command)
+	r.Child, err = proc.Start(command)
 	must(t, err)
 	t.Cleanup(func() {
 		_ = syscall.Kill(-r.Process.Pid, syscall.SIGKILL) // fails when all have ended

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -37,7 +37,7 @@ func (i *image) start(t testing.TB, environment ...string) *container {
 	}
 	root, err := kit.Root()
 	must(t, err)
-	programs, libraries, err := dev.Unpacked(t.Context(), filepath.Join(root, ".local", "deps"), "runc", os.Stderr, "runc")
+	programs, libraries, err := apt.Unpacked(t.Context(), filepath.Join(root, ".local", "deps"), "runc", os.Stderr, "runc")
 	must(t, err)
 	bundle, state := filepath.Dir(i.rootfs), t.TempDir()
 	c := &container{t: t, id: "miniserver-" + strconv.Itoa(os.Getpid()), log: filepath.Join(bundle, "log"), ended: make(chan error, 1)}

@@ -19,8 +19,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
@@ -109,7 +109,7 @@ func tree(t testing.TB) string {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	port, err := dev.FreePort(0)
+	port, err := proc.FreePort(0)
 	must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

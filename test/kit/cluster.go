@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	redisserver "github.com/miniserversystem/miniserver/infra/dev/redis"
 )
 
 const (
@@ -35,17 +35,13 @@ func RedisCluster(t testing.TB) string {
 	var nodes []*redis.Client
 	var url string
 	for i := range clusterNodes {
-		node, err := dev.StartRedis(ctx, dev.RedisOptions{
+		node, err := redisserver.Start(ctx, redisserver.Options{
 			Dir: filepath.Join(dir, strconv.Itoa(i)), Binaries: server.binaries, Cluster: true, Password: "cluster-of-a-test",
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := node.Stop(); err != nil {
-				t.Error(err)
-			}
-		})
+		stopAfter(t, node)
 		options, err := redis.ParseURL(node.URL())
 		if err != nil {
 			t.Fatal(err)

@@ -16,7 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/infra/dev/home"
+	"github.com/miniserversystem/miniserver/infra/dev/pgbouncer"
+	"github.com/miniserversystem/miniserver/infra/dev/postgres"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/infra/dev/rabbitmq"
+	"github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -35,28 +41,28 @@ func serveEverything(dir string) error {
 		return err
 	}
 	programs := filepath.Join(root, ".local", "deps")
-	binaries, err := dev.Ensure(ctx, programs, os.Stderr)
+	binaries, err := apt.Ensure(ctx, programs, os.Stderr)
 	if err != nil {
 		return err
 	}
-	postgres, err := dev.StartPostgres(ctx, dev.PostgresOptions{Dir: filepath.Join(dir, "postgres"), Binaries: binaries})
+	postgres, err := postgres.Start(ctx, postgres.Options{Dir: filepath.Join(dir, "postgres"), Binaries: binaries})
 	if err != nil {
 		return err
 	}
-	if _, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: filepath.Join(dir, "redis"), Binaries: binaries}); err != nil {
+	if _, err := redis.Start(ctx, redis.Options{Dir: filepath.Join(dir, "redis"), Binaries: binaries}); err != nil {
 		return err
 	}
-	if _, err := dev.StartPgBouncer(ctx, dev.PgBouncerOptions{
+	if _, err := pgbouncer.Start(ctx, pgbouncer.Options{
 		Dir: filepath.Join(dir, "pgbouncer"), Programs: programs, Progress: os.Stderr, Server: postgres.URL(), PoolSize: 1,
 	}); err != nil {
 		return err
 	}
-	if _, err := dev.StartRabbitMQ(ctx, dev.RabbitMQOptions{
+	if _, err := rabbitmq.Start(ctx, rabbitmq.Options{
 		Dir: filepath.Join(dir, "rabbitmq"), Programs: programs, Progress: os.Stderr,
 	}); err != nil {
 		return err
 	}
-	if _, err := dev.StartChild(exec.Command("sleep", "1000")); err != nil {
+	if _, err := proc.Start(exec.Command("sleep", "1000")); err != nil {
 		return err
 	}
 	runtime.GC() // what nobody refers to must go on, too
@@ -69,7 +75,7 @@ func TestNothingOutlivesAKilledTest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	t.Cleanup(func() {
-		if err := dev.Remove(filepath.Join(dir, "postgres")); err != nil {
+		if err := home.Remove(filepath.Join(dir, "postgres")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -80,7 +86,7 @@ func TestNothingOutlivesAKilledTest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	child, err := dev.StartChild(serving)
+	child, err := proc.Start(serving)
 	if err != nil {
 		t.Fatal(err)
 	}

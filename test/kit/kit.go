@@ -22,7 +22,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/infra/dev/home"
+	"github.com/miniserversystem/miniserver/infra/dev/nats"
+	"github.com/miniserversystem/miniserver/infra/dev/pgbouncer"
+	"github.com/miniserversystem/miniserver/infra/dev/postgres"
+	"github.com/miniserversystem/miniserver/infra/dev/rabbitmq"
+	"github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/rights"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
@@ -38,8 +44,8 @@ const (
 // server is this process's share of the Postgres server.
 var server struct {
 	once     sync.Once
-	postgres *dev.Postgres
-	binaries dev.Binaries
+	postgres *postgres.Server
+	binaries apt.Binaries
 	template string
 	strategy string // how CREATE DATABASE copies the template
 	err      error
@@ -56,7 +62,7 @@ func Main(m *testing.M) int {
 	}
 	for _, stop := range stops {
 		if err := stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "testkit:", err)
+			fmt.Fprintln(os.Stderr, "kit:", err)
 			code = max(code, 1)
 		}
 	}
@@ -72,11 +78,11 @@ func start() {
 		return
 	}
 	dir := filepath.Join(root, ".local")
-	if server.binaries, err = dev.Ensure(ctx, filepath.Join(dir, "deps"), os.Stderr); err != nil {
+	if server.binaries, err = apt.Ensure(ctx, filepath.Join(dir, "deps"), os.Stderr); err != nil {
 		server.err = err
 		return
 	}
-	if server.postgres, err = dev.StartPostgres(ctx, dev.PostgresOptions{
+	if server.postgres, err = postgres.Start(ctx, postgres.Options{
 		Dir: filepath.Join(dir, "test", "postgres"), Binaries: server.binaries,
 	}); err != nil {
 		server.err = err
@@ -86,22 +92,7 @@ func start() {
 }
 
 // Root is the repository's, found by go.mod.
-func Root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", fmt.Errorf("testkit: no go.mod above the working directory")
-		}
-		dir = parent
-	}
-}
+func Root() (string, error) { return home.Repository() }
 
 // Database returns the URL of a migrated database that only this test uses. It
 // is dropped when the test ends.
@@ -136,7 +127,7 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 
 // Redis starts a Redis for this test and returns it; it is stopped when the test
 // ends.
-func Redis(t testing.TB) *dev.Redis {
+func Redis(t testing.TB) *redis.Server {
 	t.Helper()
 	return StartRedis(t, t.TempDir())
 }
@@ -144,7 +135,7 @@ func Redis(t testing.TB) *dev.Redis {
 // StartRedis is Redis with its data in dir, for tests that stop it and bring it
 // back: it comes back at the same address. It has users with rights beside the one who
 // may do everything, and keeps them when it comes back.
-func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *dev.Redis {
+func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *redis.Server {
 	t.Helper()
 	server.once.Do(start)
 	if server.err != nil {
@@ -152,34 +143,35 @@ func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *de
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
 	defer cancel()
-	redis, err := dev.StartRedis(ctx, dev.RedisOptions{Dir: dir, Binaries: server.binaries, Users: first(users)})
+	redis, err := redis.Start(ctx, redis.Options{Dir: dir, Binaries: server.binaries, Users: first(users)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := redis.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAfter(t, redis)
 	return redis
 }
 
 // NATS starts a NATS with JetStream for this test and returns it; it is stopped
 // when the test ends. It has users with rights beside the one who may do everything.
-func NATS(t testing.TB, users ...map[string]rights.Rights) *dev.NATS {
+func NATS(t testing.TB, users ...map[string]rights.Rights) *nats.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
 	defer cancel()
-	nats, err := dev.StartNATS(ctx, dev.NATSOptions{Dir: t.TempDir(), Users: first(users)})
+	nats, err := nats.Start(ctx, nats.Options{Dir: t.TempDir(), Users: first(users)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	stopAfter(t, nats)
+	return nats
+}
+
+// stopAfter stops a server when the test ends.
+func stopAfter(t testing.TB, server interface{ Stop() error }) {
 	t.Cleanup(func() {
-		if err := nats.Stop(); err != nil {
+		if err := server.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return nats
 }
 
 func first(users []map[string]rights.Rights) map[string]rights.Rights {
@@ -306,22 +298,18 @@ func withDatabase(server, name string) string {
 // RabbitMQ starts a RabbitMQ with its data in dir, which comes back at the same
 // address with its queues when it is started again. It is stopped when the test
 // ends. The first start downloads it.
-func RabbitMQ(t testing.TB, dir string) *dev.RabbitMQ {
+func RabbitMQ(t testing.TB, dir string) *rabbitmq.Server {
 	t.Helper()
 	rabbit, err := startRabbitMQ(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := rabbit.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAfter(t, rabbit)
 	return rabbit
 }
 
 // MustRabbitMQ is RabbitMQ for a TestMain, which stops it itself.
-func MustRabbitMQ(dir string) *dev.RabbitMQ {
+func MustRabbitMQ(dir string) *rabbitmq.Server {
 	rabbit, err := startRabbitMQ(dir)
 	if err != nil {
 		panic(err)
@@ -329,14 +317,14 @@ func MustRabbitMQ(dir string) *dev.RabbitMQ {
 	return rabbit
 }
 
-func startRabbitMQ(dir string) (*dev.RabbitMQ, error) {
+func startRabbitMQ(dir string) (*rabbitmq.Server, error) {
 	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	return dev.StartRabbitMQ(ctx, dev.RabbitMQOptions{
+	return rabbitmq.Start(ctx, rabbitmq.Options{
 		Dir: dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr,
 	})
 }
@@ -344,7 +332,7 @@ func startRabbitMQ(dir string) (*dev.RabbitMQ, error) {
 // PgBouncer starts a PgBouncer in transaction mode before the server of Database,
 // with size connections to each database and login. It is stopped when the test ends; started
 // again in the same dir it has the same address. The first start downloads it.
-func PgBouncer(t testing.TB, dir string, size int) *dev.PgBouncer {
+func PgBouncer(t testing.TB, dir string, size int) *pgbouncer.Server {
 	t.Helper()
 	server.once.Do(start)
 	root, err := Root()
@@ -357,17 +345,13 @@ func PgBouncer(t testing.TB, dir string, size int) *dev.PgBouncer {
 	for _, role := range migrations.Roles {
 		logins = append(logins, "miniserver_"+role.Name)
 	}
-	bouncer, err := dev.StartPgBouncer(ctx, dev.PgBouncerOptions{
+	bouncer, err := pgbouncer.Start(ctx, pgbouncer.Options{
 		Users: logins,
 		Dir:   dir, Programs: filepath.Join(root, ".local", "deps"), Progress: os.Stderr, Server: server.postgres.URL(), PoolSize: size,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := bouncer.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAfter(t, bouncer)
 	return bouncer
 }

@@ -4,13 +4,13 @@ import (
 	"net"
 	"testing"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // Listen takes a free port on loopback.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
-	listener, err := dev.Listen(0)
+	listener, err := proc.Listen(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -169,8 +169,8 @@ func TestPostgresAwayIsNoPoison(t *testing.T) {
 func TestBrokerLosesItsStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	own, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
-	kit.Must(t, err)
+	own, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
+	must(t, err)
 	t.Cleanup(func() { _ = own.Stop() })
 	s := system.Start(t, "WAKES=false", "NATS_URL="+own.URL())
 	tickAll := func() {
@@ -187,9 +187,9 @@ func TestBrokerLosesItsStore(t *testing.T) {
 	for range 12 {
 		tickAll()
 	}
-	kit.Must(t, os.RemoveAll(filepath.Join(dir, "jetstream")))
-	again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
-	kit.Must(t, err)
+	must(t, os.RemoveAll(filepath.Join(dir, "jetstream")))
+	again, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
+	must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	s.Grant("after", "u_3", "item1")
 	kit.Eventually(t, "three are told", func() bool {

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 	"github.com/miniserversystem/miniserver/test/system"
@@ -71,7 +71,7 @@ func TestPartsAreAway(t *testing.T) {
 	redisDir, natsDir := t.TempDir(), t.TempDir()
 	redis := kit.StartRedis(t, redisDir)
 	toRedis, redisURL := kit.Through(t, redis.URL())
-	nats, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: natsDir})
+	nats, err := natsserver.Start(t.Context(), natsserver.Options{Dir: natsDir})
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = nats.Stop() })
 	o := &outages{System: system.StartOn(t, listener, "OIDC_ISSUER="+people.URL(), "WAKES=false",
@@ -174,7 +174,7 @@ func TestPartsAreAway(t *testing.T) {
 		{"the issuer is away", toIssuer.Cut, toIssuer.Mend},
 		{"Postgres is away", toPostgres.Cut, toPostgres.Mend},
 		{"NATS is away", func() { kit.Must(t, nats.Stop()) }, func() {
-			again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: natsDir})
+			again, err := natsserver.Start(t.Context(), natsserver.Options{Dir: natsDir})
 			kit.Must(t, err)
 			nats = again
 		}},

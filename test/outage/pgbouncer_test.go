@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	"github.com/miniserversystem/miniserver/infra/dev/pgbouncer"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
 // pooled is a system whose connections to Postgres go through a PgBouncer in
 // transaction mode: far more of them than Postgres has.
-func pooled(t *testing.T, dir string, environment ...string) (*system.System, *system.People, *dev.PgBouncer) {
+func pooled(t *testing.T, dir string, environment ...string) (*system, *signedIssuer, *pgbouncer.Server) {
 	t.Helper()
 	bouncer := kit.PgBouncer(t, dir, 4)
 	direct := kit.Database(t)

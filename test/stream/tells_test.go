@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
+	natsserver "github.com/miniserversystem/miniserver/infra/dev/nats"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )
@@ -82,7 +82,7 @@ func TestStreamTells(t *testing.T) {
 func TestStreamWithoutNATS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	own, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
+	own, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = own.Stop() })
 	s, people := system.StartWithPeople(t, "WAKES=false", "NATS_URL="+own.URL())
@@ -104,7 +104,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	opened.Until(3)
 	events := f.UntilWithin(4, system.LookEvery+5*time.Second)
 	t.Logf("without NATS it took %s", events[3].At.Sub(sent))
-	again, err := dev.StartNATS(t.Context(), dev.NATSOptions{Dir: dir})
+	again, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	s.Grant("back", user, "back")

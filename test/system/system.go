@@ -10,8 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/nats"
+	"github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
@@ -25,9 +26,9 @@ type System struct {
 	T        testing.TB
 	URL      string // the gateway's
 	Pool     *pgxpool.Pool
-	Redis    *dev.Redis
+	Redis    *redis.Server
 	RedisDir string // Redis's
-	NATS     *dev.NATS
+	NATS     *nats.Server
 	Runtime  *fn.Runtime
 	Writer   string // access token of the purchase service
 	Operator string // access token of an operator

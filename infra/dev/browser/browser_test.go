@@ -12,14 +12,14 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/browser"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	listener, err := dev.Listen(0)
+	listener, err := proc.Listen(0)
 	if err != nil {
 		t.Fatal(err)
 	}

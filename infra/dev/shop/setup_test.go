@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/infra/dev"
 	"github.com/miniserversystem/miniserver/infra/dev/browser"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/infra/dev/shop"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -99,7 +99,7 @@ func listen(t testing.TB, address string) net.Listener {
 	for tries := 5; ; tries-- { // somebody else may take the port in between
 		want := address
 		if want == "" {
-			port, err := dev.FreePort(0)
+			port, err := proc.FreePort(0)
 			must(t, err)
 			want = (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String()
 		}

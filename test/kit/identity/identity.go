@@ -1,5 +1,5 @@
 // Package identity gives tests a sign-in issuer, and tokens of it. It is not in
-// testkit because every test would be linked with the issuer's libraries.
+// kit because every test would be linked with the issuer's libraries.
 package identity
 
 import (

@@ -1,0 +1,20 @@
+package apt
+
+import (
+	"context"
+	"io"
+)
+
+const (
+	UnpackPrefix  = unpackPrefix
+	UnpackedRedis = unpackedRedis
+)
+
+var LibrariesIn = librariesIn
+
+// EnsureAnew is Ensure without what the machine has, and, if asked, without its lists
+// of packages.
+func EnsureAnew(ctx context.Context, dir string, progress io.Writer, ignoreLists bool) (Binaries, error) {
+	f := finder{progress: progress, ignoreSystem: true, ignoreLists: ignoreLists}
+	return f.ensure(ctx, dir)
+}

@@ -1,0 +1,120 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/miniserversystem/miniserver/infra/dev/home"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
+)
+
+func (n *Server) start(ctx context.Context, port int) (err error) {
+	if n.password, err = home.Password(n.dir); err != nil {
+		return err
+	}
+	if n.inUse, err = proc.TryLock(filepath.Join(n.dir, name+proc.UsersSuffix)); err != nil {
+		return err
+	}
+	n.port, err = proc.OnFreePort(port, filepath.Join(n.dir, name+".port"), func(port int) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return n.run(port)
+	})
+	if err != nil {
+		n.inUse.Close()
+	}
+	return err
+}
+
+// run starts the server and checks that it listens.
+func (n *Server) run(port int) error {
+	users := []*server.User{{Username: owner, Password: n.password}}
+	for user, rights := range n.users {
+		publish, subscribe := rights.NATS(user)
+		users = append(users, &server.User{Username: user, Password: n.password, Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
+		}})
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "miniserver",
+		Host:       proc.Loopback, Port: port,
+		Users:     users,
+		JetStream: true, StoreDir: n.dir, DisableJetStreamBanner: true,
+		JetStreamMaxMemory: memoryBytes, JetStreamMaxStore: storeBytes,
+		NoSigs: true,
+	})
+	if err != nil {
+		return err
+	}
+	said := &complaints{}
+	s.SetLoggerV2(said, false, false, false)
+	s.Start() // returns once it listens, or has given up
+	if complaint := said.first(); complaint != nil {
+		err = complaint
+	} else if !s.ReadyForConnections(readyTimeout) {
+		err = proc.ErrNotReady
+	}
+	if err == nil {
+		n.server = s
+		return nil
+	}
+	return errors.Join(err, shutdown(s))
+}
+
+// shutdown ends s and waits until it is down.
+func shutdown(s *server.Server) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Shutdown()
+		s.WaitForShutdown()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("not down after %s", stopTimeout)
+	}
+}
+
+// complaints drops everything a server logs but the reasons it gives for not
+// starting.
+type complaints struct {
+	mu    sync.Mutex
+	fatal error
+}
+
+func (l *complaints) first() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
+}
+
+// Fatalf keeps the first reason; the server goes on as well as it can.
+func (l *complaints) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	for _, arg := range args {
+		if cause, ok := arg.(error); ok && errors.Is(cause, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: %w", proc.ErrPortTaken, cause)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fatal == nil {
+		l.fatal = err
+	}
+}
+
+func (*complaints) Noticef(string, ...any) {}
+func (*complaints) Warnf(string, ...any)   {}
+func (*complaints) Errorf(string, ...any)  {}
+func (*complaints) Debugf(string, ...any)  {}
+func (*complaints) Tracef(string, ...any)  {}
