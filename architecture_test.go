@@ -45,19 +45,19 @@ var layers = [][]string{
 	{"."},
 	// What is deployed; the servers of development and of tests are not for it.
 	{"infra/miniserver", "infra/lambda"},
-	{"infra/dev/proc", "infra/dev/issuer", "infra/dev/browser"},
+	{"infra/dev/proc", "infra/dev/issuer", "infra/dev/browser", "infra/keycloak"},
 	{"infra/dev/home"},
 	{"infra/dev/apt"},
 	{"infra/dev/*"},
-	{"infra/dev/shop", "test/kit"},
-	{"test/kit/brokertest", "test/kit/identity"},
+	{"infra/dev/shop", "test/kit", "test/kit/program"},
+	{"test/kit/identity"},
 	{"infra/*"},
 	{"test/system"},
 	{"test/*"},
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/conformance"}
+var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}

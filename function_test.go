@@ -9,35 +9,33 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+func TestMain(m *testing.M) {
+	code := kit.Main(m)
+	program.Clean()
+	os.Exit(code)
+}
 
-// serve builds infra/miniserver, which runs the root package as a container does.
-func serve(t *testing.T) string {
+// miniserver builds infra/miniserver, which runs the root package as a container does.
+func miniserver(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "serve")
-	build := exec.Command("go", "build", "-o", binary, "./infra/miniserver")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return binary
+	return program.Build(t, ".", "./infra/miniserver")
 }
 
 // A process that cannot run says why in one line and ends with a status.
 func TestOneClearLine(t *testing.T) {
 	t.Parallel()
-	binary := serve(t)
+	binary := miniserver(t)
 	_, keys, err := auth.NewKeyPair()
 	if err != nil {
 		t.Fatal(err)
@@ -79,10 +77,9 @@ func TestOneClearLine(t *testing.T) {
 
 // process is infra/miniserver with FUNCTION=relay, ready.
 type process struct {
-	*proc.Child
+	*program.Program
 	url     string
 	command *exec.Cmd
-	out     *bytes.Buffer
 }
 
 func startRelay(t *testing.T, environment ...string) *process {
@@ -93,18 +90,13 @@ func startRelay(t *testing.T, environment ...string) *process {
 	}
 	p := &process{
 		url:     "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		command: exec.Command(serve(t)),
-		out:     &bytes.Buffer{},
+		command: exec.Command(miniserver(t)),
 	}
 	p.command.Env = append([]string{
 		"FUNCTION=relay", "PORT=" + strconv.Itoa(port),
 		"DATABASE_URL=" + kit.Database(t), "NATS_URL=" + kit.NATS(t).URL(),
 	}, environment...)
-	p.command.Stdout, p.command.Stderr = p.out, p.out
-	if p.Child, err = proc.Start(p.command); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Process.Kill() })
+	p.Program = program.Start(t, p.command)
 	deadline := time.Now().Add(15 * time.Second)
 	for {
 		response, err := http.Get(p.url + "/health/readiness")
@@ -124,11 +116,9 @@ func startRelay(t *testing.T, environment ...string) *process {
 // terminate sends SIGTERM and waits for a clean end.
 func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if <-p.Ended; p.Err() != nil {
-		t.Fatalf("after SIGTERM: %v\n%s", p.Err(), p.out.String())
+	p.Terminate()
+	if err := p.Wait(time.Minute); err != nil {
+		t.Fatalf("after SIGTERM: %v", err)
 	}
 }
 

@@ -42,9 +42,9 @@ func TestConformance(t *testing.T) {
 			var exit *exec.ExitError
 			if err := p.wantEnd(20 * time.Second); !errors.As(err, &exit) {
 				must(t, err)
-				return 0, p.logged()
+				return 0, p.Printed()
 			}
-			return exit.ExitCode(), p.logged()
+			return exit.ExitCode(), p.Printed()
 		},
 		Without: map[string]string{
 			"probes follow the stores": noListener, "drain on SIGTERM": noDrain, "SIGTERM ends streams": noDrain,

@@ -41,7 +41,7 @@ func TestInitError(t *testing.T) {
 			if err := p.wantEnd(20 * time.Second); !errors.As(err, &status) || status.ExitCode() != 1 {
 				t.Errorf("it ended with %v", err)
 			}
-			line := strings.TrimSuffix(p.logged(), "\n")
+			line := strings.TrimSuffix(p.Printed(), "\n")
 			if strings.Contains(line, "\n") || !strings.HasPrefix(line, "miniserver: ") || !strings.Contains(line, c.says) {
 				t.Errorf("it said %q, want one line with %q", line, c.says)
 			}
@@ -105,7 +105,7 @@ func TestTickFails(t *testing.T) {
 	if !answer.failed || !bytes.Contains(body, []byte(`"errorType":"TickFailed"`)) || !bytes.Contains(body, []byte("tick of deliver: 503 ")) || bytes.Contains(body, []byte("127.0.0.1")) {
 		t.Errorf("failed=%v %s", answer.failed, body)
 	}
-	if log := p.logged(); !strings.Contains(log, `"msg":"tick failed"`) || strings.Contains(log, "hidden") {
+	if log := p.Printed(); !strings.Contains(log, `"msg":"tick failed"`) || strings.Contains(log, "hidden") {
 		t.Errorf("log: %s", log)
 	}
 }
@@ -189,11 +189,11 @@ func TestLogIsWrittenBeforeTheAnswer(t *testing.T) {
 	s := setup(t)
 	p := s.start()
 	for range 20 {
-		before := strings.Count(p.logged(), `"msg":"request"`)
+		before := strings.Count(p.Printed(), `"msg":"request"`)
 		if a := p.api(request{method: http.MethodGet, path: "/openapi.json"}.api()); a.StatusCode != http.StatusOK {
 			t.Fatalf("%+v", a)
 		}
-		if after := strings.Count(p.logged(), `"msg":"request"`); after != before+1 {
+		if after := strings.Count(p.Printed(), `"msg":"request"`); after != before+1 {
 			t.Fatalf("%d lines were %d", after, before)
 		}
 	}

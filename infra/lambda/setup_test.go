@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -12,88 +11,41 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
-	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/identity"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 func TestMain(m *testing.M) {
 	code := kit.Main(m)
-	if bootstrap.dir != "" {
-		_ = os.RemoveAll(bootstrap.dir)
-	}
+	program.Clean()
 	os.Exit(code)
-}
-
-// bootstrap is the program as make lambda builds it, for this machine.
-var bootstrap struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
-
-func program(t testing.TB) string {
-	t.Helper()
-	bootstrap.once.Do(func() {
-		if bootstrap.dir, bootstrap.err = os.MkdirTemp("", "lambda-test-"); bootstrap.err != nil {
-			return
-		}
-		bootstrap.path = filepath.Join(bootstrap.dir, "bootstrap")
-		build := exec.Command("go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", bootstrap.path, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			bootstrap.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	must(t, bootstrap.err)
-	return bootstrap.path
 }
 
 // process is the program, running under a Runtime API of its own.
 type process struct {
 	*runtimeServer
-	*proc.Child
-	log string // path of what it writes
+	*program.Program
 }
 
 // startProcess starts the program with this environment only.
 func startProcess(t testing.TB, environment map[string]string) *process {
 	t.Helper()
-	binary := program(t)
-	p := &process{runtimeServer: startRuntime(t), log: filepath.Join(t.TempDir(), "log")}
-	// A file: what is written to it is there at once, as in Lambda's log.
-	out, err := os.Create(p.log)
-	must(t, err)
-	defer out.Close()
-	command := exec.Command(binary)
-	command.Stdout, command.Stderr = out, out
+	// As make lambda builds it, for this machine.
+	command := exec.Command(program.Build(t, ".", ".", "-tags=lambda.norpc"))
+	p := &process{runtimeServer: startRuntime(t)}
 	command.Env = []string{"AWS_LAMBDA_RUNTIME_API=" + p.address}
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
 		command.Env = append(command.Env, name+"="+environment[name])
 	}
-	p.Child, err = proc.Start(command)
-	must(t, err)
-	t.Cleanup(func() {
-		_ = p.Process.Kill() // fails when it has ended
-		if t.Failed() {
-			t.Logf("log of the process:\n%s", p.logged())
-		}
-	})
+	p.Program = program.Start(t, command)
 	return p
-}
-
-func (p *process) logged() string {
-	text, err := os.ReadFile(p.log)
-	must(p.t, err)
-	return string(text)
 }
 
 // wantEnd waits for the end of the process.

@@ -2,55 +2,32 @@ package cluster
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 // Process is one program that runs until the test ends.
 type Process struct {
-	*proc.Child
-	name, log string
+	*program.Program
+	name string
 }
 
-// Run starts a program with this environment and no other; what it prints goes to
-// name.log in dir, whose end a test that fails shows.
-func Run(t testing.TB, dir, name string, environment []string, program string, arguments ...string) *Process {
+// Run starts a program in dir with this environment and no other.
+func Run(t testing.TB, dir, name string, environment []string, path string, arguments ...string) *Process {
 	t.Helper()
-	p := &Process{name: name, log: filepath.Join(dir, name+".log")}
-	file, err := os.Create(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	command := exec.Command(program, arguments...)
+	command := exec.Command(path, arguments...)
 	command.Env, command.Dir = environment, dir
-	command.Stdout, command.Stderr = file, file
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if p.Child, err = proc.Start(command); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s printed last:\n%s", name, p.Tail(5))
-		}
-		// Nothing of it is kept, and Knative's take most of a minute to end in order.
-		_ = p.Process.Kill() // fails only when it is gone
-		<-p.Ended
-	})
-	return p
+	return &Process{program.Start(t, command), name}
 }
 
 // Tail is the end of what it printed.
 func (p *Process) Tail(lines int) string {
-	printed, _ := os.ReadFile(p.log)
-	all := strings.Split(strings.TrimSpace(string(printed)), "\n")
+	all := strings.Split(strings.TrimSpace(p.Printed()), "\n")
 	all = all[max(0, len(all)-lines):]
 	for i, line := range all {
 		all[i] = line[:min(len(line), 400)]

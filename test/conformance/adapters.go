@@ -3,6 +3,8 @@ package conformance
 import (
 	"maps"
 	"testing"
+
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 // OneProcess is a program that holds all functions in one process, ticks them by its
@@ -14,11 +16,11 @@ func OneProcess(name, path string) Adapter {
 			port := FreePort(t)
 			return &Served{
 				Paths: OwnPaths, Front: "all", Address: map[string]string{"all": onLoopback(port)},
-				Programs: []*Program{StartProgram(t, path, with(environment, "PORT", port))},
+				Programs: []*program.Program{startProgram(t, path, with(environment, "PORT", port))},
 			}
 		},
 		Refuse: func(t testing.TB, environment map[string]string) (int, string) {
-			return Refused(t, path, with(environment, "PORT", FreePort(t)))
+			return refused(t, path, with(environment, "PORT", FreePort(t)))
 		},
 	}
 }
@@ -55,7 +57,7 @@ func Processes(name, path string, paths Paths, platform func(t testing.TB, funct
 				if platform != nil {
 					own = platform(t, function, own)
 				}
-				s.Programs = append(s.Programs, StartProgram(t, path, own))
+				s.Programs = append(s.Programs, startProgram(t, path, own))
 			}
 			return s
 		},
@@ -63,7 +65,7 @@ func Processes(name, path string, paths Paths, platform func(t testing.TB, funct
 			if _, asked := environment["FUNCTION"]; !asked {
 				environment = with(environment, "FUNCTION", "grant")
 			}
-			return Refused(t, path, with(environment, "PORT", FreePort(t)))
+			return refused(t, path, with(environment, "PORT", FreePort(t)))
 		},
 	}
 }

@@ -6,11 +6,12 @@ import (
 
 	"github.com/miniserversystem/miniserver/test/conformance"
 	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 func TestMain(m *testing.M) {
 	code := kit.Main(m)
-	conformance.Clean()
+	program.Clean()
 	os.Exit(code)
 }
 
@@ -28,7 +29,7 @@ func TestLocal(t *testing.T) {
 // The program of a container, with all functions in one process.
 func TestServe(t *testing.T) {
 	t.Parallel()
-	conformance.Run(t, conformance.OneProcess("serve", conformance.Build(t, root(t), "./infra/miniserver")))
+	conformance.Run(t, conformance.OneProcess("serve", program.Build(t, root(t), "./infra/miniserver")))
 }
 
 func root(t testing.TB) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/test/conformance"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 // OpenFaaS runs our image without of-watchdog: what that would do in HTTP mode, the
@@ -22,7 +23,7 @@ func TestOpenFaaS(t *testing.T) {
 	t.Parallel()
 	stack := readStack(t)
 	paths := conformance.Paths{Liveness: fn.OpenFaaSLivenessPath, Readiness: fn.OpenFaaSReadinessPath, Tick: "/"}
-	a := conformance.Processes("OpenFaaS", conformance.Build(t, root(t), "./infra/miniserver"), paths, stack.environment)
+	a := conformance.Processes("OpenFaaS", program.Build(t, root(t), "./infra/miniserver"), paths, stack.environment)
 	conformance.Run(t, a)
 }
 

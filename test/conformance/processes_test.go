@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/test/conformance"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 // The program of a container, as one function in each process.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
-	conformance.Run(t, conformance.Processes("processes", conformance.Build(t, root(t), "./infra/miniserver"), conformance.OwnPaths, nil))
+	conformance.Run(t, conformance.Processes("processes", program.Build(t, root(t), "./infra/miniserver"), conformance.OwnPaths, nil))
 }

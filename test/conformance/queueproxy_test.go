@@ -20,6 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // pod is a function's container and queue-proxy, in a network of their own.
 type pod struct {
 	*namespace
-	queue, function *Program
+	queue, function *program.Program
 }
 
 // podSettings are what a Service says of its pods.
@@ -49,8 +50,8 @@ func startPod(t testing.TB, n *namespace, environment map[string]string, s podSe
 	t.Helper()
 	root, err := kit.Root()
 	must(t, err)
-	serve := Build(t, root, "./infra/miniserver")
-	proxy := Build(t, filepath.Join(root, "test/conformance/queueproxy"), "knative.dev/serving/cmd/queue")
+	serve := program.Build(t, root, "./infra/miniserver")
+	proxy := program.Build(t, filepath.Join(root, "test/conformance/queueproxy"), "knative.dev/serving/cmd/queue")
 	for _, name := range []string{"DATABASE_URL", "NATS_URL", "REDIS_URL", "OIDC_ISSUER"} {
 		u, err := url.Parse(environment[name])
 		must(t, err)
@@ -58,8 +59,8 @@ func startPod(t testing.TB, n *namespace, environment map[string]string, s podSe
 	}
 	p := &pod{namespace: n}
 	n.do(func() {
-		p.function = StartProgram(t, serve, with(environment, "PORT", "8080", "K_SERVICE", environment["FUNCTION"]))
-		p.queue = StartProgram(t, proxy, map[string]string{
+		p.function = startProgram(t, serve, with(environment, "PORT", "8080", "K_SERVICE", environment["FUNCTION"]))
+		p.queue = startProgram(t, proxy, map[string]string{
 			"QUEUE_SERVING_PORT": "8012", "QUEUE_SERVING_TLS_PORT": "8112", "USER_PORT": "8080",
 			"CONTAINER_CONCURRENCY": strconv.Itoa(s.concurrency), "REVISION_TIMEOUT_SECONDS": strconv.Itoa(int(s.timeout.Seconds())),
 			"SERVING_READINESS_PROBE": `{"httpGet":{"path":"` + fn.ReadinessPath + `","port":8080,"host":"127.0.0.1","scheme":"HTTP"},"periodSeconds":1,"successThreshold":1}`,

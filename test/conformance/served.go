@@ -14,7 +14,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 // Paths are what a platform sends to a process.
@@ -28,7 +28,7 @@ type Served struct {
 	Paths    Paths
 	Front    string // the name of the one that has the gateway
 	Address  map[string]string
-	Programs []*Program
+	Programs []*program.Program
 }
 
 var _ Instance = (*Served)(nil)

@@ -9,12 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
 // buildWithin bounds a command that builds, also on a machine that is busy.
@@ -39,42 +38,27 @@ func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
 
 // running is a `func run` whose function is ready.
 type running struct {
-	*proc.Child
+	*program.Program
 	t   testing.TB
 	dir string
 	url string
-	log string
 }
 
 // run starts `func run` in a tree of its own and returns when the CLI says that the
 // function runs.
 func run(t testing.TB, address string, environment ...string) *running {
 	t.Helper()
-	r := &running{t: t, dir: tree(t), url: "http://" + address, log: filepath.Join(t.TempDir(), "log")}
+	r := &running{t: t, dir: tree(t), url: "http://" + address}
 	arguments := []string{"run", "--address", address}
 	for _, pair := range environment {
 		arguments = append(arguments, "-e", pair)
 	}
-	out, err := os.Create(r.log)
-	must(t, err)
-	defer out.Close()
-	command := cli(t, r.dir, arguments...)
-	command.Stdout, command.Stderr = out, out
-	// A group, so that nothing it started is left when the test fails.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
-	r.Child, err = proc.Start(command)
-	must(t, err)
-	t.Cleanup(func() {
-		_ = syscall.Kill(-r.Process.Pid, syscall.SIGKILL) // fails when all have ended
-		if t.Failed() {
-			t.Logf("log of func run at %s:\n%s", address, r.logged())
-		}
-	})
-	for deadline := time.Now().Add(buildWithin); !strings.Contains(r.logged(), "Running on host port"); time.Sleep(20 * time.Millisecond) {
+	r.Program = program.Start(t, cli(t, r.dir, arguments...))
+	for deadline := time.Now().Add(buildWithin); !strings.Contains(r.Printed(), "Running on host port"); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-r.Ended:
-			t.Fatalf("func run ended: %v\n%s", r.Err(), r.logged())
+			t.Fatalf("func run ended: %v\n%s", r.Err(), r.Printed())
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -85,22 +69,11 @@ func run(t testing.TB, address string, environment ...string) *running {
 	return r
 }
 
-func (r *running) logged() string {
-	text, err := os.ReadFile(r.log)
-	must(r.t, err)
-	return string(text)
-}
-
 // terminate ends `func run` as a supervisor would; the function ends with it.
 func (r *running) terminate() {
 	r.t.Helper()
-	must(r.t, r.Process.Signal(syscall.SIGTERM))
-	select {
-	case <-r.Ended:
-		must(r.t, r.Err())
-	case <-time.After(within):
-		r.t.Fatalf("func run has not ended after %s", within)
-	}
+	r.Terminate()
+	must(r.t, r.Wait(within))
 	if connection, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://")); err == nil {
 		_ = connection.Close()
 		r.t.Error("the function goes on without func run")

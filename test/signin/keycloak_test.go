@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/infra/keycloak"
+	"github.com/miniserversystem/miniserver/infra/dev/keycloak"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )

@@ -103,7 +103,7 @@ func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(co
 		return err
 	}
 	fmt.Fprintf(f.progress, "unpacked %s: %d packages, %.1f MB downloaded, %.1f MB in %s, %.1f s\n",
-		name, len(debs), sizeMB(filepath.Dir(debs[0])), sizeMB(target), target, time.Since(began).Seconds())
+		name, len(debs), SizeMB(filepath.Dir(debs[0])), SizeMB(target), target, time.Since(began).Seconds())
 	return nil
 }
 
@@ -121,7 +121,9 @@ func (f *finder) check(ctx context.Context, tree, name string) error {
 	return nil
 }
 
-func sizeMB(dir string) float64 {
+// SizeMB is how much the files under dir hold, in millions of bytes. Files may come and go
+// meanwhile.
+func SizeMB(dir string) float64 {
 	var sum int64
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {

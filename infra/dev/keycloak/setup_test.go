@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/infra/dev/home"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
-	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const startTimeout = 20 * time.Minute // the first time downloads
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 func directory() (string, error) {
-	root, err := kit.Root()
+	root, err := home.Repository()
 	return filepath.Join(root, ".local", "keycloak"), err
 }
 

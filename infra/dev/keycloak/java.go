@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 const (
@@ -33,7 +35,7 @@ func findJava(ctx context.Context, out io.Writer) (string, error) {
 	defer cancel()
 	printed, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("%s -version: %w %s", java, err, lastLines(string(printed)))
+		return "", fmt.Errorf("%s -version: %w %s", java, err, proc.LastLines(string(printed), ""))
 	}
 	if version := javaVersion(string(printed)); version < minJava {
 		return "", fmt.Errorf("%s is version %d and Keycloak %s needs %d or later; let JAVA_HOME name one", java, version, Version, minJava)
@@ -63,15 +65,17 @@ func find(ctx context.Context, name, debianPackage string, out io.Writer) (strin
 	if !errors.Is(err, exec.ErrNotFound) {
 		return path, err
 	}
-	apt, err := exec.LookPath("apt-get")
+	installer, err := exec.LookPath("apt-get")
 	if err != nil || os.Geteuid() != 0 {
 		return "", fmt.Errorf("%s is not installed; have root run: apt-get install %s %s", name, mavenPackage, javaPackage)
 	}
+	ctx, cancel := context.WithTimeout(ctx, aptTimeout)
+	defer cancel()
 	fmt.Fprintf(out, "keycloak: installing Debian's %s\n", debianPackage)
 	for _, args := range [][]string{{"update", "-q"}, {"install", "-qy", "--no-install-recommends", debianPackage}} {
-		cmd := exec.Command(apt, args...)
+		cmd := proc.Command(ctx, installer, args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-		if err := runBounded(ctx, cmd, aptTimeout, nil); err != nil {
+		if err := runTold(cmd, nil); err != nil {
 			return "", err
 		}
 	}

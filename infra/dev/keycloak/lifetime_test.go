@@ -19,6 +19,8 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	realmfile "github.com/miniserversystem/miniserver/infra/keycloak"
 )
 
 // linkToDirectory is the directory of the distribution under a name of the test's own,
@@ -71,7 +73,7 @@ func TestEndsWithItsContext(t *testing.T) {
 		t.Errorf("a token of 7 s: %v, %v", token, err)
 	}
 	cancel()
-	for deadline := time.Now().Add(stopWait); len(processesOf(dir)) > 0; {
+	for deadline := time.Now().Add(inOrder.Wait); len(processesOf(dir)) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("it goes on")
 		}
@@ -104,7 +106,7 @@ func TestPortTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if server, err := run(t.Context(), found, port, realmFile, io.Discard); !errors.Is(err, errPortTaken) {
+	if server, err := run(t.Context(), found, port, realmfile.Realm, io.Discard); !errors.Is(err, proc.ErrPortTaken) {
 		t.Errorf("%v, %v", server, err)
 	}
 	if left := processesOf(dir); len(left) > 0 {
@@ -119,7 +121,7 @@ func TestStartIsGivenUp(t *testing.T) {
 	defer cancel()
 	go func() {
 		for len(processesOf(dir)) == 0 && ctx.Err() == nil {
-			time.Sleep(readyPoll)
+			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
 	}()

@@ -7,9 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 const (
@@ -21,8 +23,7 @@ const (
 	downloadTime = 15 * time.Minute
 	buildTime    = 5 * time.Minute
 
-	bytesPerMB = 1_000_000
-	dirMode    = 0o755
+	dirMode = 0o755
 )
 
 // installation is what a Keycloak is started from.
@@ -39,11 +40,15 @@ func install(ctx context.Context, o Options) (installation, error) {
 	if err := os.MkdirAll(o.Dir, dirMode); err != nil {
 		return found, err
 	}
-	lock, err := lockDir(ctx, o.Dir, o.Out)
+	held, err := proc.TryLock(filepath.Join(o.Dir, "lock"))
+	if errors.Is(err, proc.ErrInUse) {
+		fmt.Fprintln(o.Out, "keycloak: waiting for another process that fetches it")
+		held, err = proc.Lock(ctx, filepath.Join(o.Dir, "lock"))
+	}
 	if err != nil {
 		return found, err
 	}
-	defer lock.Close()
+	defer held.Close()
 	if _, err := os.Stat(found.home); !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
@@ -70,16 +75,18 @@ func (i installation) fetch(ctx context.Context, o Options) error {
 	}
 	fmt.Fprintf(o.Out, "keycloak: downloading Keycloak %s from Maven Central, about %d MB\n", Version, downloadMB)
 	began := time.Now()
-	cmd := exec.Command(maven, mavenUnpack, "--batch-mode", "--no-transfer-progress", "--strict-checksums",
+	ctx, cancel := context.WithTimeout(ctx, downloadTime)
+	defer cancel()
+	cmd := proc.Command(ctx, maven, mavenUnpack, "--batch-mode", "--no-transfer-progress", "--strict-checksums",
 		"-Dartifact="+artifact, "-DoutputDirectory="+unpacked, "-Dmaven.repo.local="+repository)
 	cmd.Dir = making // where there is no pom.xml
-	err = runBounded(ctx, cmd, downloadTime, func(elapsed time.Duration) {
-		fmt.Fprintf(o.Out, "keycloak: %.0f MB after %.0f s\n", sizeMB(repository), elapsed.Seconds())
+	err = runTold(cmd, func(elapsed time.Duration) {
+		fmt.Fprintf(o.Out, "keycloak: %.0f MB after %.0f s\n", apt.SizeMB(repository), elapsed.Seconds())
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "keycloak: downloaded and unpacked %.0f MB in %.0f s; building it, once\n", sizeMB(repository), time.Since(began).Seconds())
+	fmt.Fprintf(o.Out, "keycloak: downloaded and unpacked %.0f MB in %.0f s; building it, once\n", apt.SizeMB(repository), time.Since(began).Seconds())
 	made := filepath.Join(unpacked, filepath.Base(i.home))
 	if err := i.build(ctx, made, o.Out); err != nil {
 		return err
@@ -90,27 +97,16 @@ func (i installation) fetch(ctx context.Context, o Options) error {
 // build prepares it for the database in memory: half a minute that a start would take.
 func (i installation) build(ctx context.Context, home string, out io.Writer) error {
 	began := time.Now()
-	cmd := exec.Command(filepath.Join(home, "bin", "kc.sh"), "build", "--db="+database)
+	ctx, cancel := context.WithTimeout(ctx, buildTime)
+	defer cancel()
+	cmd := proc.Command(ctx, filepath.Join(home, "bin", "kc.sh"), "build", "--db="+database)
 	cmd.Dir = home
 	cmd.Env = environment("JAVA=" + i.java)
-	err := runBounded(ctx, cmd, buildTime, func(elapsed time.Duration) {
+	err := runTold(cmd, func(elapsed time.Duration) {
 		fmt.Fprintf(out, "keycloak: building since %.0f s\n", elapsed.Seconds())
 	})
 	if err == nil {
 		fmt.Fprintf(out, "keycloak: built in %.0f s; kept in %s\n", time.Since(began).Seconds(), i.home)
 	}
 	return err
-}
-
-func sizeMB(dir string) float64 {
-	var sum int64
-	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() {
-			if info, err := entry.Info(); err == nil {
-				sum += info.Size()
-			}
-		}
-		return nil // files come and go meanwhile
-	})
-	return float64(sum) / bytesPerMB
 }

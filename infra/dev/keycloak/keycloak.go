@@ -21,11 +21,8 @@ import (
 // Version is Keycloak's, the newest one that runs on Java 17, which is Debian 12's.
 const Version = "26.7.3"
 
-// portTries is how often it is started anew after another program took its port.
-const portTries = 3
-
 // Options say where Keycloak is kept, and what the web client differs in from
-// realm.json.
+// the realm of infra/keycloak.
 type Options struct {
 	// Dir keeps the distribution, about 190 MB, from one start to the next. It is
 	// created if missing; several processes may use it at once.
@@ -74,19 +71,15 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keycloak: %w", err)
 	}
-	for attempt := 1; ; attempt++ {
-		port, err := proc.FreePort(0)
-		if err != nil {
-			return nil, fmt.Errorf("keycloak: %w", err)
-		}
-		server, err := run(ctx, found, port, realm, o.Out)
-		if err == nil {
-			return server, nil
-		}
-		if !errors.Is(err, errPortTaken) || attempt == portTries {
-			return nil, fmt.Errorf("keycloak: %w", err)
-		}
+	var server *Server
+	_, err = proc.OnFreePort(0, "", func(port int) (err error) {
+		server, err = run(ctx, found, port, realm, o.Out)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("keycloak: %w", err)
 	}
+	return server, nil
 }
 
 // Issuer is the realm's URL: the `iss` of its tokens, and OIDC_ISSUER.

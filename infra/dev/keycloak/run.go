@@ -6,15 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// database is Keycloak's name for one in memory.
-const database = "dev-mem"
+const (
+	// database is Keycloak's name for one in memory.
+	database = "dev-mem"
+
+	readyTimeout = 3 * time.Minute
+	askTimeout   = 10 * time.Second
+)
+
+// inOrder takes it one second.
+var inOrder = proc.Step{Signal: syscall.SIGTERM, Wait: 15 * time.Second}
 
 // javaOptions are those of bin/kc.sh, except for what makes a small server of one that
 // does little: a small heap, one compiler, no files in /tmp. Java is started without
@@ -41,32 +53,38 @@ func run(ctx context.Context, found installation, port int, realm []byte, out io
 	}
 	base := fmt.Sprintf("http://127.0.0.1:%d", port)
 	s := &Server{issuer: base + "/realms/" + realmName, admin: admin{base: base, secret: rand.Text()}}
-	log, err := os.Create(filepath.Join(home, "log"))
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(home))
-	}
-	defer log.Close()
 	cmd := found.command(home, base, port)
 	cmd.Env = environment("KC_BOOTSTRAP_ADMIN_CLIENT_ID="+adminClientID, "KC_BOOTSTRAP_ADMIN_CLIENT_SECRET="+s.admin.secret)
-	cmd.Stdout, cmd.Stderr = log, log
 	fmt.Fprintf(out, "keycloak: starting Keycloak %s\n", Version)
-	began := time.Now()
-	running, err := launch(cmd)
+	began, told := time.Now(), time.Now()
+	running, err := proc.Server{
+		Command: cmd, Log: filepath.Join(home, "log"), Within: readyTimeout, Stop: []proc.Step{inOrder},
+		Ready: func(ctx context.Context) error {
+			if time.Since(told) >= progressEvery {
+				told = time.Now()
+				fmt.Fprintf(out, "keycloak: starting since %.0f s\n", time.Since(began).Seconds())
+			}
+			return s.answers(ctx)
+		},
+	}.Start(ctx)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(home))
 	}
-	if err := s.waitReady(ctx, running, out); err != nil {
-		err = explain(ctx, err, log.Name())
-		return nil, errors.Join(err, running.end(), os.RemoveAll(home))
-	}
 	fmt.Fprintf(out, "keycloak: %s answers after %.1f s\n", s.issuer, time.Since(began).Seconds())
-	end := sync.OnceValue(func() error { return errors.Join(running.end(), os.RemoveAll(home)) })
+	end := sync.OnceValue(func() error { return errors.Join(running.End(inOrder), os.RemoveAll(home)) })
 	release := context.AfterFunc(ctx, func() { _ = end() })
 	s.stop = func() error {
 		release()
 		return end()
 	}
 	return s, nil
+}
+
+// answers asks as our administrator: on our port may be another's Keycloak.
+func (s *Server) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return s.admin.call(ctx, http.MethodGet, "", nil, nil)
 }
 
 // prepareHome makes a directory for one server, in which only the data is its own. It
