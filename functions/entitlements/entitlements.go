@@ -60,7 +60,7 @@ type listRequest struct {
 type entitlementList struct {
 	UserID       string                    `json:"user_id" example:"u_123"`
 	Entitlements []entitlement.Entitlement `json:"entitlements" nullable:"false"`
-	NextCursor   string                    `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	fn.NextPage
 }
 
 func (f *function) list(ctx context.Context, in *listRequest) (*struct{ Body entitlementList }, error) {
@@ -71,7 +71,7 @@ func (f *function) list(ctx context.Context, in *listRequest) (*struct{ Body ent
 	if err != nil {
 		return nil, err
 	}
-	return &struct{ Body entitlementList }{entitlementList{in.UserID, list, next}}, nil
+	return &struct{ Body entitlementList }{entitlementList{in.UserID, list, fn.NextPage{NextCursor: next}}}, nil
 }
 
 // ItemPath is the path of one entitlement. It is exported because huma fills
@@ -106,7 +106,7 @@ type history struct {
 	UserID           string                `json:"user_id" example:"u_123"`
 	StockKeepingUnit string                `json:"stock_keeping_unit" example:"item1"`
 	Changes          []entitlement.Audited `json:"changes" nullable:"false"`
-	NextCursor       string                `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	fn.NextPage
 }
 
 func (f *function) history(ctx context.Context, in *historyRequest) (*struct{ Body history }, error) {
@@ -114,5 +114,5 @@ func (f *function) history(ctx context.Context, in *historyRequest) (*struct{ Bo
 	if err != nil {
 		return nil, err
 	}
-	return &struct{ Body history }{history{in.UserID, in.StockKeepingUnit, changes, next}}, nil
+	return &struct{ Body history }{history{in.UserID, in.StockKeepingUnit, changes, fn.NextPage{NextCursor: next}}}, nil
 }

@@ -52,12 +52,12 @@ func New(e *fn.Env) error {
 
 type notifications struct {
 	Notifications []notification.Notification `json:"notifications" nullable:"false"`
-	NextCursor    string                      `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	fn.NextPage
 }
 
 func (f *function) list(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body notifications }, error) {
 	list, next, err := f.store.Inbox(ctx, auth.From(ctx).UserID, in.Cursor, in.Limit)
-	return &struct{ Body notifications }{notifications{list, next}}, err
+	return &struct{ Body notifications }{notifications{list, fn.NextPage{NextCursor: next}}}, err
 }
 
 type readRequest struct {
@@ -77,10 +77,10 @@ type debugRequest struct {
 type debugInbox struct {
 	UserID        string                      `json:"user_id" example:"u_123"`
 	Notifications []notification.Notification `json:"notifications" nullable:"false"`
-	NextCursor    string                      `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	fn.NextPage
 }
 
 func (f *function) debug(ctx context.Context, in *debugRequest) (*struct{ Body debugInbox }, error) {
 	list, next, err := f.store.Inbox(ctx, in.UserID, in.Cursor, in.Limit)
-	return &struct{ Body debugInbox }{debugInbox{in.UserID, list, next}}, err
+	return &struct{ Body debugInbox }{debugInbox{in.UserID, list, fn.NextPage{NextCursor: next}}}, err
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions/internal/queues"
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/live"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
@@ -209,5 +210,5 @@ func (f *function) tell(ctx context.Context, events *fn.Events, s *following) er
 func (f *function) look(ctx context.Context, s *following) ([]notification.Notification, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	return s.reader.Next(ctx, notification.MaxPage)
+	return s.reader.Next(ctx, cursor.MaxPage)
 }

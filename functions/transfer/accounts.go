@@ -51,13 +51,13 @@ var BalanceCheck = fn.Route{
 }
 
 type accountList struct {
-	Accounts   []transfer.MoneyAccount `json:"accounts" nullable:"false"`
-	NextCursor string                  `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	Accounts []transfer.MoneyAccount `json:"accounts" nullable:"false"`
+	fn.NextPage
 }
 
 func (f *function) accounts(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body accountList }, error) {
 	list, next, err := f.store.Accounts(ctx, auth.From(ctx).UserID, in.Cursor, in.Limit)
-	return &struct{ Body accountList }{accountList{list, next}}, err
+	return &struct{ Body accountList }{accountList{list, fn.NextPage{NextCursor: next}}}, err
 }
 
 type openRequest struct {
@@ -117,9 +117,9 @@ type accountPage struct {
 }
 
 type transferList struct {
-	AccountID  int64               `json:"accountId" example:"1"`
-	Transfers  []transfer.Transfer `json:"transfers" nullable:"false"`
-	NextCursor string              `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	AccountID int64               `json:"accountId" example:"1"`
+	Transfers []transfer.Transfer `json:"transfers" nullable:"false"`
+	fn.NextPage
 }
 
 func (f *function) transfers(ctx context.Context, in *accountPage) (*struct{ Body transferList }, error) {
@@ -127,13 +127,13 @@ func (f *function) transfers(ctx context.Context, in *accountPage) (*struct{ Bod
 		return nil, err
 	}
 	list, next, err := f.store.Transfers(ctx, in.AccountID, in.Cursor, in.Limit)
-	return &struct{ Body transferList }{transferList{in.AccountID, list, next}}, err
+	return &struct{ Body transferList }{transferList{in.AccountID, list, fn.NextPage{NextCursor: next}}}, err
 }
 
 type entryList struct {
-	AccountID  int64            `json:"accountId" example:"1"`
-	Entries    []transfer.Entry `json:"entries" nullable:"false"`
-	NextCursor string           `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+	AccountID int64            `json:"accountId" example:"1"`
+	Entries   []transfer.Entry `json:"entries" nullable:"false"`
+	fn.NextPage
 }
 
 func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body entryList }, error) {
@@ -141,7 +141,7 @@ func (f *function) ledger(ctx context.Context, in *accountPage) (*struct{ Body e
 		return nil, err
 	}
 	list, next, err := f.store.Ledger(ctx, in.AccountID, in.Cursor, in.Limit)
-	return &struct{ Body entryList }{entryList{in.AccountID, list, next}}, err
+	return &struct{ Body entryList }{entryList{in.AccountID, list, fn.NextPage{NextCursor: next}}}, err
 }
 
 func (f *function) checkBalances(ctx context.Context, in *struct{ fn.Page }) (*struct{ Body transfer.Report }, error) {

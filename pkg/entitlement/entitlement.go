@@ -5,10 +5,7 @@
 package entitlement
 
 import (
-	"bytes"
-	"encoding/base64"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -70,7 +67,6 @@ var (
 	ErrVersion = fault.New(fault.Precondition, "version_mismatch",
 		"The entitlement's version is not the one in If-Match; read it again and decide anew.")
 	ErrNotFound = fault.New(fault.NotFound, "entitlement_not_found", "There is no such entitlement.")
-	ErrCursor   = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
 )
 
 // Store reads and writes entitlements.
@@ -82,19 +78,4 @@ type Store struct {
 // NewStore returns a store that keeps idempotency keys for retention.
 func NewStore(pool *pgxpool.Pool, retention time.Duration) *Store {
 	return &Store{pool: pool, retention: retention}
-}
-
-// MaxPage bounds a page of a list.
-const MaxPage = 100
-
-func encodeCursor(position string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(position))
-}
-
-func decodeCursor(cursor string) (string, error) {
-	position, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || !utf8.Valid(position) || bytes.IndexByte(position, 0) >= 0 {
-		return "", ErrCursor
-	}
-	return string(position), nil
 }

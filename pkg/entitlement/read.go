@@ -3,22 +3,23 @@ package entitlement
 import (
 	"context"
 	"errors"
-	"strconv"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
 // List returns up to limit entitlements of a user by stock_keeping_unit, and the
 // cursor of the next page, "" on the last. A user without any has an empty list.
-func (s *Store) List(ctx context.Context, userID, cursor string, limit int) ([]Entitlement, string, error) {
-	after, err := decodeCursor(cursor)
+func (s *Store) List(ctx context.Context, userID, from string, limit int) ([]Entitlement, string, error) {
+	after, err := cursor.ReadText(from)
 	if err != nil {
 		return nil, "", err
 	}
-	limit = min(max(limit, 1), MaxPage)
+	limit = cursor.Limit(limit)
 	rows, err := s.pool.Query(ctx, `
 		SELECT stock_keeping_unit, status, version, updated_at
 		FROM entitlement.entitlements
@@ -32,10 +33,8 @@ func (s *Store) List(ctx context.Context, userID, cursor string, limit int) ([]E
 	if err != nil {
 		return nil, "", postgres.Wrap("list entitlements", err)
 	}
-	if len(list) <= limit {
-		return list, "", nil
-	}
-	return list[:limit], encodeCursor(list[limit-1].StockKeepingUnit), nil
+	page, next := cursor.Page(list, limit, func(last int) []byte { return cursor.Text(list[last].StockKeepingUnit) })
+	return page, next, nil
 }
 
 // Get returns one entitlement, or ErrNotFound.
@@ -75,18 +74,12 @@ type Audited struct {
 
 // History returns up to limit changes of one entitlement, newest first, and the
 // cursor of the next page. It reaches back as far as the audit is kept.
-func (s *Store) History(ctx context.Context, userID, sku, cursor string, limit int) ([]Audited, string, error) {
-	before := int64(1<<63 - 1)
-	if cursor != "" {
-		position, err := decodeCursor(cursor)
-		if err != nil {
-			return nil, "", err
-		}
-		if before, err = strconv.ParseInt(position, 10, 64); err != nil {
-			return nil, "", ErrCursor
-		}
+func (s *Store) History(ctx context.Context, userID, sku, from string, limit int) ([]Audited, string, error) {
+	before, err := cursor.ReadNumber(from, math.MaxInt64)
+	if err != nil {
+		return nil, "", err
 	}
-	limit = min(max(limit, 1), MaxPage)
+	limit = cursor.Limit(limit)
 	rows, err := s.pool.Query(ctx, `
 		SELECT version, operation, status, reason, purchase_id, caller, event_id::text, occurred_at
 		FROM entitlement.entitlement_audit
@@ -104,8 +97,6 @@ func (s *Store) History(ctx context.Context, userID, sku, cursor string, limit i
 	if err != nil {
 		return nil, "", postgres.Wrap("read history", err)
 	}
-	if len(list) <= limit {
-		return list, "", nil
-	}
-	return list[:limit], encodeCursor(strconv.FormatInt(list[limit-1].Version, 10)), nil
+	page, next := cursor.Page(list, limit, func(last int) []byte { return cursor.Number(list[last].Version) })
+	return page, next, nil
 }

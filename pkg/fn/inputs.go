@@ -18,6 +18,11 @@ type Page struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"100" doc:"How many at most."`
 }
 
+// NextPage is embedded in the answer of a list.
+type NextPage struct {
+	NextCursor string `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
+}
+
 // printable refuses what no name needs and what misleads those who read it: control
 // characters, line separators, invisible and reordering ones, private use. It is
 // written so that the regular expressions of all languages read it alike, and does

@@ -46,7 +46,7 @@ func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 func TestReconnectsAfterItWasRefused(t *testing.T) {
 	t.Parallel()
 	port, err := proc.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	dir, d := t.TempDir(), &doorman{}
 	s := d.serve(t, dir, port)
 	client := jetstream.New(s.ClientURL(), "test", limits)

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // doorman refuses everybody while closed.
@@ -40,7 +41,7 @@ func (d *doorman) serve(t *testing.T, port int) *server.Server {
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
 	port, err := proc.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	d := &doorman{}
 	d.closed.Store(true)
 	s := d.serve(t, port)

@@ -86,7 +86,7 @@ func raw(t testing.TB, url string) *nats.Conn {
 func start(t testing.TB, dir string, again ...*natsserver.Server) *natsserver.Server {
 	t.Helper()
 	n, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = n.Stop() })
 	for _, before := range again {
 		if before.URL() != n.URL() {

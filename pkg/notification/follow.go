@@ -3,6 +3,8 @@ package notification
 import (
 	"context"
 	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 )
 
 // Follower reads the SENT notifications of one user, each once and without a gap,
@@ -38,7 +40,7 @@ func (f *Follower) Next(ctx context.Context, limit int) (fresh []Notification, m
 	if f.look.IsZero() {
 		f.look = at
 	}
-	more = len(page) >= pageSize(limit)
+	more = len(page) >= cursor.Limit(limit)
 	for _, n := range page {
 		// The next look returns it. A reader that resumes relies on that: when it saw n,
 		// it saw everything that is older than n by Overlap.

@@ -2,28 +2,22 @@ package notification
 
 import (
 	"context"
-	"encoding/base64"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
 // Inbox returns up to limit notifications of a user, newest first, and the
 // cursor of the next page, "" on the last.
-func (s *Store) Inbox(ctx context.Context, userID, cursor string, limit int) ([]Notification, string, error) {
-	before := uuid.Max
-	if cursor != "" {
-		position, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err != nil {
-			return nil, "", ErrCursor
-		}
-		if before, err = uuid.FromBytes(position); err != nil {
-			return nil, "", ErrCursor
-		}
+func (s *Store) Inbox(ctx context.Context, userID, from string, limit int) ([]Notification, string, error) {
+	before, err := cursor.ReadID(from, uuid.Max)
+	if err != nil {
+		return nil, "", err
 	}
-	limit = pageSize(limit)
+	limit = cursor.Limit(limit)
 	rows, err := s.pool.Query(ctx, `
 		SELECT `+columns+`
 		FROM notification.notifications
@@ -42,8 +36,6 @@ func (s *Store) Inbox(ctx context.Context, userID, cursor string, limit int) ([]
 	if err != nil {
 		return nil, "", postgres.Wrap("read inbox", err)
 	}
-	if len(list) <= limit {
-		return list, "", nil
-	}
-	return list[:limit], base64.RawURLEncoding.EncodeToString(keys[limit-1][:]), nil
+	page, next := cursor.Page(list, limit, func(last int) []byte { return cursor.ID(keys[last]) })
+	return page, next, nil
 }

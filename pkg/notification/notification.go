@@ -41,16 +41,8 @@ type Notification struct {
 // Consumer is the durable name under which this domain consumes events.
 const Consumer = "notify"
 
-// ErrCursor is the error for a cursor that no list returned.
-var ErrCursor = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
-
 // ErrNotFound is also the error for another user's notification.
 var ErrNotFound = fault.New(fault.NotFound, "notification_not_found", "This user has no such notification, or it was deleted; list the inbox to see the others.")
-
-// MaxPage bounds a page of a list.
-const MaxPage = 100
-
-func pageSize(limit int) int { return min(max(limit, 1), MaxPage) }
 
 // Store reads and writes notifications.
 type Store struct {

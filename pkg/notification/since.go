@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
@@ -48,7 +49,7 @@ func (s *Store) Since(ctx context.Context, userID string, after time.Time, limit
 
 // since also returns the database's time of the read, or zero if it found nothing.
 func (s *Store) since(ctx context.Context, userID string, after time.Time, limit int) (list []Notification, at time.Time, err error) {
-	rows, err := s.pool.Query(ctx, sinceSQL, userID, after, pageSize(limit))
+	rows, err := s.pool.Query(ctx, sinceSQL, userID, after, cursor.Limit(limit))
 	if err != nil {
 		return nil, at, postgres.Wrap("read what was sent", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -70,7 +71,7 @@ func TestSince(t *testing.T) {
 		}
 	}
 	f.sent("u_3", 150, time.Hour, time.Second)
-	if list := f.since("u_3", time.Time{}, 1000); len(list) != notification.MaxPage {
+	if list := f.since("u_3", time.Time{}, 1000); len(list) != cursor.MaxPage {
 		t.Errorf("%d at once", len(list))
 	}
 }

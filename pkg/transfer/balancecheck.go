@@ -2,11 +2,11 @@ package transfer
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
@@ -66,14 +66,12 @@ ORDER BY a.account_id`
 
 // CheckBalances compares up to limit accounts beyond cursor with their ledger, and adds
 // up all money. It reads every entry of those accounts and every account's balance.
-func (s *Store) CheckBalances(ctx context.Context, cursor string, limit int) (r Report, err error) {
-	after := int64(0)
-	if cursor != "" {
-		if after, err = strconv.ParseInt(cursor, 10, 64); err != nil {
-			return Report{}, ErrCursor
-		}
+func (s *Store) CheckBalances(ctx context.Context, from string, limit int) (r Report, err error) {
+	after, err := cursor.ReadNumber(from, 0)
+	if err != nil {
+		return Report{}, err
 	}
-	limit = pageSize(limit)
+	limit = cursor.Limit(limit)
 	// One snapshot: a transfer between two of the queries would look like a difference.
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		r.Balanced = true
@@ -130,7 +128,7 @@ func (r *Report) differences(ctx context.Context, tx pgx.Tx, after int64, limit 
 		}
 	}
 	if r.Checked == limit {
-		r.NextCursor = strconv.FormatInt(last, 10)
+		r.NextCursor = cursor.At(cursor.Number(last))
 	}
 	return rows.Err()
 }

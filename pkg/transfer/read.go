@@ -2,25 +2,15 @@ package transfer
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/cursor"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
-
-// MaxPage is the most that a list returns at once.
-const MaxPage = 100
-
-// ErrCursor is the answer to a cursor that no list made.
-var ErrCursor = fault.New(fault.Malformed, "cursor_invalid", "The cursor was not made by this list; leave it out to start from the beginning.")
-
-func pageSize(limit int) int { return min(max(limit, 1), MaxPage) }
 
 const transferColumns = `t.transfer_id, t.from_account_id, t.to_account_id, t.amount::text, t.currency, t.kind, t.reverses, t.created_at`
 
@@ -93,15 +83,12 @@ func (s *Store) Account(ctx context.Context, accountID int64) (MoneyAccount, err
 
 // Accounts returns up to limit accounts of owner, the oldest first, and the cursor
 // of the next page, "" on the last.
-func (s *Store) Accounts(ctx context.Context, owner, cursor string, limit int) ([]MoneyAccount, string, error) {
-	after := int64(0)
-	if cursor != "" {
-		var err error
-		if after, err = strconv.ParseInt(cursor, 10, 64); err != nil {
-			return nil, "", ErrCursor
-		}
+func (s *Store) Accounts(ctx context.Context, owner, from string, limit int) ([]MoneyAccount, string, error) {
+	after, err := cursor.ReadNumber(from, 0)
+	if err != nil {
+		return nil, "", err
 	}
-	limit = pageSize(limit)
+	limit = cursor.Limit(limit)
 	rows, err := s.pool.Query(ctx, `SELECT `+accountColumns+` FROM core.account
 		WHERE owner_user_id = $1 AND account_id > $2 ORDER BY account_id LIMIT $3`, owner, after, limit+1)
 	if err != nil {
@@ -111,19 +98,17 @@ func (s *Store) Accounts(ctx context.Context, owner, cursor string, limit int) (
 	if err != nil {
 		return nil, "", postgres.Wrap("list accounts", err)
 	}
-	if len(list) <= limit {
-		return list, "", nil
-	}
-	return list[:limit], strconv.FormatInt(list[limit-1].ID, 10), nil
+	page, next := cursor.Page(list, limit, func(last int) []byte { return cursor.Number(list[last].ID) })
+	return page, next, nil
 }
 
 // Transfers returns up to limit transfers from or to an account, newest first.
-func (s *Store) Transfers(ctx context.Context, accountID int64, cursor string, limit int) ([]Transfer, string, error) {
-	before, err := decodeCursor(cursor)
+func (s *Store) Transfers(ctx context.Context, accountID int64, from string, limit int) ([]Transfer, string, error) {
+	before, err := cursor.ReadID(from, uuid.Max)
 	if err != nil {
 		return nil, "", err
 	}
-	limit = pageSize(limit)
+	limit = cursor.Limit(limit)
 	// Each half reads one index. No transfer is in both halves, as none has the same account
 	// on both sides: so nothing has to be made distinct.
 	rows, err := s.pool.Query(ctx, `
@@ -138,11 +123,11 @@ func (s *Store) Transfers(ctx context.Context, accountID int64, cursor string, l
 	if err != nil {
 		return nil, "", postgres.Wrap("list transfers", err)
 	}
-	if len(list) <= limit {
-		return list, "", nil
-	}
-	last, err := parseID(list[limit-1].ID)
-	return list[:limit], encodeCursor(last), err
+	page, next := cursor.Page(list, limit, func(last int) []byte {
+		key, _ := parseID(list[last].ID) // textID made it
+		return cursor.ID(key)
+	})
+	return page, next, nil
 }
 
 // Entry is one side of a transfer in the ledger.
@@ -154,12 +139,12 @@ type Entry struct {
 }
 
 // Ledger returns up to limit entries of an account, newest first.
-func (s *Store) Ledger(ctx context.Context, accountID int64, cursor string, limit int) ([]Entry, string, error) {
-	before, err := decodeCursor(cursor)
+func (s *Store) Ledger(ctx context.Context, accountID int64, from string, limit int) ([]Entry, string, error) {
+	before, err := cursor.ReadID(from, uuid.Max)
 	if err != nil {
 		return nil, "", err
 	}
-	limit = pageSize(limit)
+	limit = cursor.Limit(limit)
 	rows, err := s.pool.Query(ctx, `
 		SELECT transfer_id, side, amount::text, created_at FROM core.ledger
 		WHERE account_id = $1 AND transfer_id < $2 ORDER BY transfer_id DESC LIMIT $3`, accountID, before, limit+1)
@@ -178,25 +163,6 @@ func (s *Store) Ledger(ctx context.Context, accountID int64, cursor string, limi
 	if err != nil {
 		return nil, "", postgres.Wrap("read ledger", err)
 	}
-	if len(list) <= limit {
-		return list, "", nil
-	}
-	return list[:limit], encodeCursor(keys[limit-1]), nil
-}
-
-func encodeCursor(u uuid.UUID) string { return base64.RawURLEncoding.EncodeToString(u[:]) }
-
-func decodeCursor(cursor string) (uuid.UUID, error) {
-	if cursor == "" {
-		return uuid.Max, nil
-	}
-	position, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil {
-		return uuid.Nil, ErrCursor
-	}
-	u, err := uuid.FromBytes(position)
-	if err != nil {
-		return uuid.Nil, ErrCursor
-	}
-	return u, nil
+	page, next := cursor.Page(list, limit, func(last int) []byte { return cursor.ID(keys[last]) })
+	return page, next, nil
 }

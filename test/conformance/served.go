@@ -14,6 +14,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 

@@ -1,0 +1,95 @@
+package cursor_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/cursor"
+)
+
+// A list of ships by name, read page by page.
+func Example() {
+	ships := []string{"Argo", "Beagle", "Calypso", "Endeavour", "Fram"}
+	// after stands for a query: WHERE name > $1 ORDER BY name LIMIT $2
+	after := func(name string, n int) (found []string) {
+		for _, s := range ships {
+			if s > name && len(found) < n {
+				found = append(found, s)
+			}
+		}
+		return found
+	}
+	list := func(from string, limit int) ([]string, string, error) {
+		name, err := cursor.ReadText(from)
+		if err != nil {
+			return nil, "", err
+		}
+		limit = cursor.Limit(limit)
+		found := after(name, limit+1)
+		page, next := cursor.Page(found, limit, func(last int) []byte { return cursor.Text(found[last]) })
+		return page, next, nil
+	}
+	next := ""
+	for {
+		var page []string
+		page, next, _ = list(next, 2)
+		fmt.Println(page)
+		if next == "" {
+			break
+		}
+	}
+	_, _, err := list("not one of ours", 2)
+	fmt.Println(err)
+	// Output:
+	// [Argo Beagle]
+	// [Calypso Endeavour]
+	// [Fram]
+	// The cursor was not made by this list; leave it out to start from the beginning.
+}
+
+// What a page ends with is what the next one begins after, and the sizes are bounded.
+func TestPositionsComeBack(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64} {
+		if got, err := cursor.ReadNumber(cursor.At(cursor.Number(n)), 7); got != n || err != nil {
+			t.Errorf("the number %d comes back as %d, %v", n, got, err)
+		}
+	}
+	id := uuid.New()
+	if got, err := cursor.ReadID(cursor.At(cursor.ID(id)), uuid.Max); got != id || err != nil {
+		t.Errorf("the id %s comes back as %s, %v", id, got, err)
+	}
+	if page, next := cursor.Page([]int{1}, 1, nil); len(page) != 1 || next != "" {
+		t.Errorf("the last page is %v and goes on at %q", page, next)
+	}
+	for limit, want := range map[int]int{-1: 1, 0: 1, 1: 1, 100: 100, 101: 100} {
+		if got := cursor.Limit(limit); got != want {
+			t.Errorf("asked for %d a page has %d, want %d", limit, got, want)
+		}
+	}
+}
+
+// A cursor that no list made is refused, and an empty one begins.
+func TestForeignCursors(t *testing.T) {
+	t.Parallel()
+	encode := base64.RawURLEncoding.EncodeToString
+	for _, foreign := range []string{"!", "a", encode([]byte{0xff}), encode([]byte("a\x00b")), encode([]byte("1e3")), encode([]byte("99999999999999999999"))} {
+		if _, err := cursor.ReadNumber(foreign, 0); !errors.Is(err, cursor.Err) {
+			t.Errorf("%q is read as a number: %v", foreign, err)
+		}
+		if _, err := cursor.ReadID(foreign, uuid.Max); !errors.Is(err, cursor.Err) {
+			t.Errorf("%q is read as an id: %v", foreign, err)
+		}
+	}
+	n, err := cursor.ReadNumber("", 7)
+	id, err2 := cursor.ReadID("", uuid.Max)
+	text, err3 := cursor.ReadText("")
+	if n != 7 || id != uuid.Max || text != "" || errors.Join(err, err2, err3) != nil {
+		t.Errorf("without a cursor a list begins at %d, %s, %q", n, id, text)
+	}
+}
