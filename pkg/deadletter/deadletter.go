@@ -35,7 +35,8 @@ const (
 
 // Put keeps a letter in table, which has the columns event_id, event_type,
 // raw_message, raw_headers, raw_hash (unique) and error. A letter is stored
-// once: a broker that missed the termination of a message redelivers it. Its error is fault.Unavailable when the database is away.
+// once: a broker that missed the termination of a message redelivers it. Its error is
+// fault.Unavailable when the database is away.
 func Put(ctx context.Context, pool *pgxpool.Pool, table string, l Letter) error {
 	// A nil []byte would be NULL, by which tables distinguish raw letters.
 	data := append([]byte{}, l.Data...)

@@ -81,15 +81,13 @@ type Queue[T any] struct {
 	policy Policy
 	worker string
 	scan   func(*T) []any
-
-	claimSQL, finishSQL, retrySQL, returnSQL, extendSQL, giveUpSQL string
+	sql    statements
 }
 
-// New returns a queue over table. locked_by shows worker, for operators; scan returns pointers into a T in the order of Table.Columns.
+// New returns a queue over table. locked_by shows worker, for operators; scan returns
+// pointers into a T in the order of Table.Columns.
 func New[T any](pool *pgxpool.Pool, table Table, policy Policy, worker string, scan func(*T) []any) *Queue[T] {
-	q := &Queue[T]{pool: pool, policy: policy, worker: worker, scan: scan}
-	q.claimSQL, q.finishSQL, q.retrySQL, q.returnSQL, q.extendSQL, q.giveUpSQL = statements(table)
-	return q
+	return &Queue[T]{pool: pool, policy: policy, worker: worker, scan: scan, sql: statementsOf(table)}
 }
 
 // Claimed is one row that the worker holds.
@@ -136,7 +134,7 @@ func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
 	// The lease starts in the database after this moment, so a deadline measured from
 	// here can only be early.
 	started := time.Now()
-	rows, err := q.pool.Query(ctx, q.claimSQL, q.policy.Batch, token, q.worker, q.policy.Lease, q.policy.MaxAttempts)
+	rows, err := q.pool.Query(ctx, q.sql.claim, q.policy.Batch, token, q.worker, q.policy.Lease, q.policy.MaxAttempts)
 	if err != nil {
 		return nil, postgres.Wrap("claim", err)
 	}
@@ -155,7 +153,7 @@ func (q *Queue[T]) Claim(ctx context.Context) (*Claim[T], error) {
 // Finish marks rows as done, in one statement. lost counts the rows that this claim no
 // longer holds, which stay unchanged.
 func (c *Claim[T]) Finish(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
-	return c.exec(ctx, "finish", c.queue.finishSQL, ids, ids, c.token)
+	return c.exec(ctx, "finish", c.queue.sql.finish, ids, ids, c.token)
 }
 
 // Retry returns rows, each with its reason, to be due after their backoff:
@@ -165,7 +163,7 @@ func (c *Claim[T]) Retry(ctx context.Context, failures []Failure) (dead, lost in
 	again, last := c.split(failures)
 	ids, reasons, after := columns(again)
 	p := c.queue.policy
-	lost, err = c.exec(ctx, "retry", c.queue.retrySQL, ids, ids, c.token, reasons, after, p.BackoffBase.Seconds(), p.BackoffCap.Seconds())
+	lost, err = c.exec(ctx, "retry", c.queue.sql.retry, ids, ids, c.token, reasons, after, p.BackoffBase.Seconds(), p.BackoffCap.Seconds())
 	if err != nil {
 		return 0, lost, err
 	}
@@ -196,19 +194,19 @@ func (c *Claim[T]) split(failures []Failure) (again, last []Failure) {
 // broker, say) is away. They are due again after a backoff.
 func (c *Claim[T]) Return(ctx context.Context, failures []Failure) (lost int, err error) {
 	ids, reasons, _ := columns(failures)
-	return c.exec(ctx, "return", c.queue.returnSQL, ids, ids, c.token, reasons, c.queue.policy.BackoffBase.Seconds())
+	return c.exec(ctx, "return", c.queue.sql.giveBack, ids, ids, c.token, reasons, c.queue.policy.BackoffBase.Seconds())
 }
 
 // GiveUp makes rows FAILED, and writes their dead letters in the same statement.
 func (c *Claim[T]) GiveUp(ctx context.Context, failures []Failure) (lost int, err error) {
 	ids, reasons, _ := columns(failures)
-	return c.exec(ctx, "give up", c.queue.giveUpSQL, ids, ids, c.token, reasons)
+	return c.exec(ctx, "give up", c.queue.sql.giveUp, ids, ids, c.token, reasons)
 }
 
 // Extend renews the lease of rows with long work, and moves Deadline.
 func (c *Claim[T]) Extend(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
 	started := time.Now()
-	lost, err = c.exec(ctx, "extend", c.queue.extendSQL, ids, ids, c.token, c.queue.policy.Lease)
+	lost, err = c.exec(ctx, "extend", c.queue.sql.extend, ids, ids, c.token, c.queue.policy.Lease)
 	if err == nil && lost == 0 {
 		c.Deadline = started.Add(time.Duration(float64(c.queue.policy.Lease) * workFraction))
 	}

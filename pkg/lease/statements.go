@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
-// statements writes the SQL of one table. Every change of a claimed row ends
-// with the same condition, held: its id, this claim's fencing token, and still in
-// flight. Each statement returns the number of changed rows.
-func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string) {
+// statements is the SQL of one table. Every change of a claimed row ends with the same
+// condition, held: its id, this claim's fencing token, and still in flight. Each
+// statement but claim returns the number of changed rows.
+type statements struct{ claim, finish, retry, giveBack, extend, giveUp string }
+
+func statementsOf(t Table) statements {
 	names := strings.NewReplacer(
 		"{table}", t.Name, "{id}", t.ID, "{columns}", prefixed(t.Columns), "{where}", cmp.Or(t.Where, "true"),
 		"{inflight}", "'"+t.InFlight+"'", "{done}", "'"+t.Done+"'",
@@ -17,8 +19,10 @@ func statements(t Table) (claim, finish, retry, giveBack, extend, giveUp string)
 		"{free}", "claim_token = NULL, locked_by = NULL, locked_at = NULL, lease_until = NULL",
 		"{deadletter}", deadLetter(t),
 	)
-	return names.Replace(claimSQL), names.Replace(finishSQL), names.Replace(retrySQL),
-		names.Replace(returnSQL), names.Replace(extendSQL), names.Replace(giveUpSQL)
+	return statements{
+		claim: names.Replace(claimSQL), finish: names.Replace(finishSQL), retry: names.Replace(retrySQL),
+		giveBack: names.Replace(returnSQL), extend: names.Replace(extendSQL), giveUp: names.Replace(giveUpSQL),
+	}
 }
 
 // The rows are chosen in a CTE, which runs once: as a subquery (id IN (SELECT …

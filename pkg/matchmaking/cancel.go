@@ -4,7 +4,8 @@ import "context"
 
 // Cancel takes a user's ticket out of its queue and returns it; the ticket and its key
 // stay for CancelledKept. A ticket that is cancelled or expired already stays as it is,
-// without an error; cancelled reports whether this call cancelled it. Errors: ErrNotFound, ErrMatched, fault.Unavailable.
+// without an error; cancelled reports whether this call cancelled it. Errors: ErrNotFound,
+// ErrMatched, fault.Unavailable.
 func (s *Store) Cancel(ctx context.Context, userID, ticketID string) (ticket Ticket, cancelled bool, err error) {
 	mode, err := s.modeOf(ticketID)
 	if err != nil {

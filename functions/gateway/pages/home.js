@@ -1,6 +1,6 @@
 // The start page. Everything it shows comes from the API; writes carry X-CSRF: 1,
-// because the session's cookie alone proves nothing about who wrote the request.
-// What the server sends is put on the page as text, never as HTML.
+// because the session's cookie alone does not prove that this page wrote the request.
+// The server's data is put on the page as text, never as HTML.
 
 const $ = (id) => document.getElementById(id);
 
@@ -17,15 +17,15 @@ class Refusal extends Error {
   }
 }
 
-// stale is thrown instead of an answer that is about somebody who was here before.
+// stale is thrown instead of an answer that is about an earlier user.
 const stale = new Refusal(-1, {});
 
-// exact keeps the digits of money as they came: a JavaScript number would round them.
+// exact keeps the digits of money: a JavaScript number would round them.
 function exact(name, value, context) {
   return typeof value === "number" && (name === "balance" || name === "amount") ? (context?.source ?? String(value)) : value;
 }
 
-// ask sends a body as JSON, or as it is when it is a text.
+// ask sends a body as JSON, or a string unchanged.
 async function ask(path, { method = "GET", body, key } = {}) {
   const asker = state.person;
   const headers = { Accept: "application/json" };
@@ -55,14 +55,14 @@ async function ask(path, { method = "GET", body, key } = {}) {
 
 let ahead = 0; // milliseconds that the server's clock is ahead of this device's
 
-// setClock follows the server's clock, which its tickets are about. The header has
-// whole seconds only, so small differences say nothing.
+// setClock follows the server's clock, to which the times of tickets refer. The header
+// has whole seconds only, so it ignores small differences.
 function setClock(date) {
   const difference = Date.parse(date) - Date.now();
   if (Math.abs(difference - ahead) > 2000) ahead = difference;
 }
 
-// ---- what is known
+// ---- state
 
 const state = {
   view: "loading", // then out, in or broken
@@ -73,7 +73,7 @@ const state = {
   person: 0, // counts whom this page has been about
 };
 
-// forget drops everything that is about a person.
+// forget drops all data of a user.
 function forget() {
   Object.assign(state, {
     person: state.person + 1,
@@ -109,13 +109,13 @@ function take(notification) {
   state.notifications.set(notification.notification_id, notification);
 }
 
-// goesOn says whether a ticket may still change.
+// goesOn returns whether a ticket may still change.
 function goesOn(ticket) {
   return ticket.status === "QUEUED" || (ticket.status === "MATCHED" && !ticket.session && !ticket.session_error);
 }
 
-// keep takes in a ticket. Answers may overtake each other, but a ticket only goes
-// from waiting to matched to having a game server, and a later one is younger.
+// keep stores a ticket. Answers may overtake each other, but a ticket only goes from
+// waiting to matched to having a game server, and a later one is younger.
 function keep(ticket) {
   const known = state.tickets.get(ticket.mode);
   const progress = (t) => (t.status === "QUEUED" ? 0 : goesOn(t) ? 1 : 2);
@@ -125,8 +125,8 @@ function keep(ticket) {
 
 const began = (ticket) => Date.parse(ticket.created_at);
 
-// keepAll takes in all tickets that there are. Of those known when they were asked
-// for (before), the others can be read no more.
+// keepAll stores all tickets of a list. Others that were known before the request
+// (before) no longer exist.
 function keepAll(tickets, before) {
   for (const { mode, ticket_id } of before) {
     const gone = state.tickets.get(mode)?.ticket_id === ticket_id && !tickets.some((t) => t.ticket_id === ticket_id);
@@ -140,8 +140,8 @@ function keepAll(tickets, before) {
 let loading = null;
 let loadAgain = false;
 
-// refresh loads everything anew: one load at a time, and one more if something
-// happened meanwhile.
+// refresh reloads everything: one load at a time, and one more if something happened
+// meanwhile.
 function refresh() {
   if (loading) {
     loadAgain = true;
@@ -227,7 +227,7 @@ function ended() {
   render();
 }
 
-// The shop is not there in production, and then nothing of it is shown.
+// In production there is no demo shop, and nothing of it is shown.
 async function loadShop() {
   const [shop, bank] = await Promise.all(["/demo/shop", "/demo/bank"].map(async (path) => {
     const response = await fetch(path).catch(() => null);
@@ -247,15 +247,15 @@ let lastEvent = "";
 let tries = 0;
 let retry = 0;
 
-// toFollow is the id of the ticket that is worth following: a stream tells of one.
+// toFollow is the id of the ticket to follow: a stream follows one.
 function toFollow() {
   const open = [...state.tickets.values()].filter(goesOn).sort((a, b) => began(b) - began(a));
   return (open.find((t) => t.ticket_id === followed) ?? open[0])?.ticket_id ?? "";
 }
 
-// follow opens the stream of notifications, unless it is open and tells of the
-// ticket that it should. Hidden tabs have none: browsers open six connections to a
-// server at most, for all tabs together.
+// follow opens the stream of notifications, unless it is open and follows the right
+// ticket. Hidden tabs have none: browsers open at most six connections to a server, for
+// all tabs together.
 function follow() {
   const ticket = toFollow();
   if (ticket && ticket !== followed) hangUp();
@@ -288,8 +288,8 @@ function follow() {
   });
   stream.addEventListener("error", () => {
     state.live = "reconnecting";
-    // When it was refused, the browser does not try again; and when its ticket has
-    // ended, the browser would ask for that again, which is soon there no more.
+    // The browser does not reconnect a refused stream; and after the end of a ticket it
+    // would reconnect with that ticket, which is soon gone.
     if (stream.readyState === EventSource.CLOSED || toFollow() !== followed) {
       hangUp();
       retry = setTimeout(() => {
@@ -317,8 +317,7 @@ function unfollow() {
   state.live = "connecting";
 }
 
-// Time goes on without news. Tickets that no stream tells of are asked for now and
-// then.
+// Waiting times grow without events. Tickets that no stream follows are polled.
 let ticks = 0;
 setInterval(() => {
   const open = [...state.tickets.values()].filter(goesOn);
@@ -331,7 +330,7 @@ setInterval(() => {
 const tabs = new BroadcastChannel("session");
 tabs.addEventListener("message", refresh);
 window.addEventListener("focus", look);
-// The browser may keep the page for the way back; nothing of a person stays in it.
+// The browser may keep the page for the back button, so no user's data may stay in it.
 window.addEventListener("pagehide", () => {
   unfollow();
   forget();
@@ -349,7 +348,8 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-// look refreshes what may be old, and waits no longer to connect. A tab where nobody is signed in hears of it.
+// look refreshes old data and reconnects at once. A tab without a signed-in user notices
+// a sign-in.
 function look() {
   if (retry) follow();
   if (state.view !== "out") refresh();
@@ -361,7 +361,7 @@ function nameOf(sku) {
   return state.goods.get(sku)?.name ?? sku;
 }
 
-// tell says in words what a notification is about.
+// tell describes a notification in words.
 function tell({ event_type, payload }) {
   const what = nameOf(payload?.stock_keeping_unit);
   switch (event_type) {
@@ -377,7 +377,7 @@ function tell({ event_type, payload }) {
   return event_type;
 }
 
-// moved says in words which money moved.
+// moved describes a transfer in words.
 function moved({ kind, direction, amount, currency, from_account_id: from, to_account_id: to }) {
   const money = `${amount.replace(/\.?0+$/, "")} ${currency}`;
   if (kind === "OPENING") return `Your account ${to} was opened with ${money}`;
@@ -394,13 +394,13 @@ function titled(mode) {
   return mode.slice(0, 1).toUpperCase() + mode.slice(1);
 }
 
-// seconds writes a length of time that is given in milliseconds.
+// seconds formats a duration in milliseconds.
 function seconds(milliseconds) {
   const whole = Math.max(0, Math.round(milliseconds / 1000));
   return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
 }
 
-// stateOf says in a sentence how a ticket goes.
+// stateOf describes a ticket's state in a sentence.
 function stateOf(ticket) {
   switch (ticket.status) {
     case "QUEUED":
@@ -417,7 +417,7 @@ function stateOf(ticket) {
   return "";
 }
 
-// serverOf writes where a session is: an address with a port, or with several.
+// serverOf formats a session's address, with its port or ports.
 function serverOf({ address, ports }) {
   const host = address.includes(":") ? `[${address}]` : address; // IPv6
   if (ports.length === 0) return address;
@@ -435,13 +435,13 @@ function show(element, visible) {
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 const calendar = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
-// when writes a moment, without its day when that is today.
+// when formats a time, without the date if that is today.
 function when(iso) {
   const then = new Date(iso);
   return (then.toDateString() === new Date().toDateString() ? clock : calendar).format(then);
 }
 
-// fill puts values where a row has fields of their names.
+// fill puts values into the fields of a row with their names.
 function fill(row, values) {
   for (const field of row.querySelectorAll("[data-field]")) {
     const value = values[field.dataset.field];
@@ -454,8 +454,8 @@ function fill(row, values) {
   }
 }
 
-// list makes the rows of parent show items, by key and in their order. Rows that
-// stay are not touched, so that they keep the focus.
+// list makes the rows of parent show items, by key and in their order. Unchanged rows
+// stay in place, so that they keep the focus.
 function list(parent, items, key, make, update) {
   const old = new Map([...parent.children].map((row) => [row.dataset.key, row]));
   const rows = items.map((item) => {
@@ -471,7 +471,7 @@ function list(parent, items, key, make, update) {
   });
 }
 
-// fromTemplate returns a maker of rows whose buttons do actions, by their names.
+// fromTemplate returns a factory of rows whose buttons run the actions with their names.
 function fromTemplate(id, actions) {
   return (key) => {
     const row = $(id).content.firstElementChild.cloneNode(true);
@@ -595,8 +595,8 @@ const sections = {
   },
 };
 
-// render brings the page up to date. When what had the focus is gone, the nearest
-// thing around it that is still there gets it, so that Tab goes on from there.
+// render updates the page. If the focused element is gone, its nearest remaining ancestor
+// gets the focus, so that Tab continues from there.
 function render() {
   const around = [];
   for (let e = document.activeElement; e && e !== document.body; e = e.parentElement) around.push(e);
@@ -609,7 +609,7 @@ function render() {
 
 let silence;
 
-// say shows a sentence: news for a few seconds, trouble until it is closed.
+// say shows a message: news for a few seconds, errors until they are closed.
 function say(text, trouble = false) {
   clearTimeout(silence);
   $("message").className = trouble ? "trouble" : text && "news";
@@ -620,8 +620,8 @@ function say(text, trouble = false) {
 
 // ---- acting
 
-// act runs what a button does, once at a time. The button is not disabled, which
-// would take the focus from it.
+// act runs a button's action, one at a time. It does not disable the button, which would
+// lose the focus.
 async function act(button, action) {
   if (button.ariaDisabled === "true") return;
   button.dataset.busy = "true";
@@ -657,7 +657,7 @@ const refund = (sku) => order("/demo/shop/refunds", sku);
 const ticketPath = (id) => `/v1/matchmaking/tickets/${encodeURIComponent(id)}`;
 
 async function join(mode, attributes) {
-  // Not crypto.randomUUID, which a page has over https and on localhost only.
+  // Not crypto.randomUUID, which exists over https and on localhost only.
   const key = crypto.getRandomValues(new Uint8Array(16)).join("-");
   try {
     const { ticket_id } = await ask(`/v1/matchmaking/queues/${encodeURIComponent(mode)}/tickets`, {
@@ -709,13 +709,13 @@ const refused = {
   BALANCE_LIMIT: "The other account cannot hold that much. Nothing was sent.",
 };
 
-// Transfers whose end is not known, and their keys: the same again is the same key, so
-// that it counts once. They outlive a reload of the page.
+// Transfers with an unknown outcome, and their keys: a retry uses the same key, so that it
+// counts once. They survive a reload of the page.
 const keyOf = (body) => sessionStorage.getItem(`transfer ${body}`);
 const keepKey = (body, key) => sessionStorage.setItem(`transfer ${body}`, key);
 const forgetKey = (body) => sessionStorage.removeItem(`transfer ${body}`);
 
-// sendMoney gets a key and sends with it until it is known how that ended.
+// sendMoney gets a key and sends with it until the outcome is known.
 async function sendMoney() {
   const amount = $("amount").value.replace(",", ".");
   const body = `{"fromAccountId":${$("from").value},"toAccountId":${$("to").value},"amount":${amount}}`;
@@ -741,14 +741,14 @@ async function sendWith(key, body) {
     try {
       answer = await ask("/v1/transfers", { method: "POST", body, key });
     } catch (refusal) {
-      // These say that the key moved nothing. Others may come after it did.
+      // These codes mean that the key moved no money; others may come after it did.
       if ([400, 404, 409, 422].includes(refusal.status)) forgetKey(body);
       if (refusal === stale || (refusal.status > 0 && refusal.status < 500)) throw refusal;
     }
     if (answer?.status === "SUCCEEDED" || answer?.status === "FAILED") forgetKey(body);
     if (answer?.status === "SUCCEEDED") return;
     if (answer?.status === "FAILED") throw new Refusal(200, { detail: refused[answer.errorCode] ?? "Nothing was sent. Send it again." });
-    if (n === tries) throw new Refusal(202, { detail: "It is not known yet whether it was done. Send the same again: it counts once." });
+    if (n === tries) throw new Refusal(202, { detail: "The outcome is not known yet. Send the same again: it counts once." });
     await new Promise((wake) => setTimeout(wake, 500 * n));
   }
 }
@@ -826,7 +826,7 @@ if (state.view === "in") {
   tabs.postMessage("signed in"); // the others may have been told otherwise while this happened
   if (sessionStorage.getItem(linkAgain)) {
     sessionStorage.removeItem(linkAgain);
-    say("You have proven who you are. Now link the other identity.");
+    say("You have signed in again. Now link the other identity.");
     $("link-identity").focus();
   }
 }
