@@ -344,7 +344,7 @@ func (a *Announcer) finish(ctx context.Context, mode string, e entry, results ma
 			report.Done++
 			handled[m.ID] = published
 		case errors.Is(err, outbox.ErrRefused):
-			a.log.ErrorContext(ctx, "match cannot be told", "match_id", m.ID, "error", err.Error())
+			a.log.ErrorContext(ctx, "match cannot be announced", "match_id", m.ID, "error", err.Error())
 			if err := a.store.bury(ctx, m); err != nil {
 				return err
 			}
@@ -359,7 +359,7 @@ func (a *Announcer) finish(ctx context.Context, mode string, e entry, results ma
 	if failure == nil {
 		return a.store.acknowledge(ctx, mode, e, handled)
 	}
-	a.log.WarnContext(ctx, "matches not told yet", "entry", e.id, "error", failure.Error())
+	a.log.WarnContext(ctx, "matches not announced yet", "entry", e.id, "error", failure.Error())
 	idle := (entryLease - entryRetry).Milliseconds()
 	return a.store.client.Do(ctx, "XCLAIM", eventsKey(mode), group, a.worker, 0, e.id, "IDLE", idle, "JUSTID").Err()
 }

@@ -139,7 +139,7 @@ func (c *Confirmer) settle(ctx context.Context, mode string, e entry, now time.T
 		if caught, err := c.consumer.Caught(ctx, c.after); err != nil || !caught {
 			return err // the event may still be on its way
 		}
-		c.log.WarnContext(ctx, "matches were lost after they were told; telling them again", "entry", e.id, "count", len(again))
+		c.log.WarnContext(ctx, "matches were lost after they were announced; announcing them again", "entry", e.id, "count", len(again))
 		report.Retried += len(again)
 	}
 	if err := c.store.requeue(ctx, mode, e.id, again); err != nil {

@@ -50,7 +50,7 @@ func (f facts) reason(mode Mode, rules Rules) Reason {
 	late := f.now.Sub(f.passedAt) > lateAfter
 	switch {
 	case f.paused:
-		return Reason{"paused", "Matching is paused until the matches made so far are told."}
+		return Reason{"paused", "Matching is paused until the matches made so far are announced."}
 	case f.partner && late:
 		return Reason{"matcher_late", "Somebody fits; the pass that pairs you is late."}
 	case f.partner:

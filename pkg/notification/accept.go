@@ -26,7 +26,7 @@ WITH input AS (
 	SELECT DISTINCT event_id FROM input ORDER BY event_id
 	ON CONFLICT DO NOTHING
 	RETURNING event_id
-), told AS (
+), notified AS (
 	INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at, traceparent)
 	SELECT notification_id, event_id, user_id, event_type, payload::jsonb, occurred_at, traceparent
 	FROM input JOIN fresh USING (event_id)
@@ -34,7 +34,7 @@ WITH input AS (
 	ON CONFLICT ON CONSTRAINT one_per_event_and_recipient DO NOTHING
 	RETURNING 1
 )
-SELECT count(*) FROM told`
+SELECT count(*) FROM notified`
 
 // Accept turns events into PENDING notifications, one per event and recipient,
 // in one statement, and returns how many are new. Events that were accepted

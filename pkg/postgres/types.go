@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// registerTypes teaches a connection uuid.UUID: as its 16 bytes instead of a
-// detour over text (40 times faster, and arrays of them are in every hot
+// registerTypes adds uuid.UUID to a connection: as its 16 bytes instead of a
+// detour through text (40 times faster, and arrays of them are in every hot
 // statement), and as the type of a parameter where the server is not asked for
 // it (POSTGRES_EXEC_MODE exec and simple_protocol).
 func registerTypes(_ context.Context, conn *pgx.Conn) error {
@@ -25,7 +25,7 @@ func wrapUUID(v any) (pgtype.WrappedEncodePlanNextSetter, any, bool) {
 	return &uuidPlan{}, pgtype.UUID{Bytes: u, Valid: true}, ok
 }
 
-// uuidPlan encodes a uuid.UUID as the pgtype.UUID that it is.
+// uuidPlan encodes a uuid.UUID as a pgtype.UUID.
 type uuidPlan struct{ next pgtype.EncodePlan }
 
 func (p *uuidPlan) SetNext(next pgtype.EncodePlan) { p.next = next }
