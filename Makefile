@@ -28,7 +28,7 @@ test: ## Run every test with the race detector, on real servers
 .PHONY: test-keycloak
 test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the first time)
 	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) ./infra/dev/keycloak
-	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./functions
+	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./test/signin
 
 .PHONY: test-browser
 test-browser: ## Use the start page in headless Chromium
@@ -72,7 +72,7 @@ lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated 
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
 		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags $(TAGS) ./...
-	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./functions ./test/conformance ./test/func ./infra/dev/keycloak ./infra/lambda
+	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./test/browser ./test/signin ./test/conformance ./test/func ./infra/dev/keycloak ./infra/lambda
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
 	go mod tidy -diff
