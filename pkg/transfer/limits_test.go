@@ -63,6 +63,8 @@ func TestTurnedAwayAtTheGate(t *testing.T) {
 func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 12, "cache_statement", nil)
+	a.hurryLocks()
+	a.SetStep(hurried * 3 / 2)
 	from, to := a.open("u_a", "100"), a.open("u_b", "0")
 	tx, err := a.pool.Begin(t.Context())
 	if err != nil {
@@ -72,15 +74,13 @@ func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, from); err != nil {
 		t.Fatal(err)
 	}
-	const senders = 16
+	// The first of them are refused the lock; as many are let in then, and refused it, too;
+	// the others' time is up meanwhile.
+	const senders = 4 * hotLimit
 	var asked sync.WaitGroup
-	for n := range senders {
+	for range senders {
 		w := a.wish("u_a", from, to, "1")
-		asked.Go(func() {
-			// Some come while the first give up, and are let in then.
-			time.Sleep(time.Duration(n/8) * (lockTimeout - 500*time.Millisecond))
-			_, _ = a.ask(t.Context(), a.Store, w)
-		})
+		asked.Go(func() { _, _ = a.ask(t.Context(), a.Store, w) })
 	}
 	asked.Wait()
 	states := a.one(`SELECT string_agg(DISTINCT coalesce(status, 'unused'), ',' ORDER BY coalesce(status, 'unused')) FROM integration.idempotency_key WHERE scope = 'transfer'`)

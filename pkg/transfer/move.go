@@ -126,7 +126,7 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	// From here on it goes on when the caller hangs up: a key that is taken and left
 	// alone has to wait for the watchdog.
 	ctx = context.WithoutCancel(ctx)
-	taking, cancel := context.WithTimeout(ctx, stepTimeout)
+	taking, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	err := postgres.Retry(taking, func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM `+takeKey.Called()+`($1, $2, $3, $4, $5, $6, $7, $8)`,
@@ -182,7 +182,7 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	if err == nil {
 		return Answer{Status: status, Body: []byte(body)}.of(eventID, began), nil
 	}
-	asking, cancelAsking := context.WithTimeout(ctx, stepTimeout)
+	asking, cancelAsking := context.WithTimeout(ctx, s.step)
 	defer cancelAsking()
 	// It may still commit, or have committed, or reach Postgres later: whoever locks the
 	// key's row first decides, and this waits for a TX1 that has it.
@@ -199,7 +199,7 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 // begin waits for a place at both accounts, and for a connection. leave gives the
 // place up.
 func (s *Store) begin(ctx context.Context, from, to int64) (conn *pgxpool.Conn, leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	if leave, err = s.gate.enter(ctx, from, to); err != nil {
 		return nil, nil, err
@@ -214,7 +214,7 @@ func (s *Store) begin(ctx context.Context, from, to int64) (conn *pgxpool.Conn, 
 // giveBack makes a key unused again whose TX1 never began, if it is still this
 // attempt's.
 func (s *Store) giveBack(ctx context.Context, m movement, attempt uuid.UUID) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 		UPDATE integration.idempotency_key SET status = NULL, request_hash = NULL, attempt = NULL, started_at = NULL
@@ -241,7 +241,7 @@ func (s *Store) ended(ctx context.Context, keyID int64) (Answer, error) {
 // (ALREADY_REVERSED). The request's From, To and Amount are not read. Errors are
 // those of Transfer, and ErrTransfer.
 func (s *Store) Reverse(ctx context.Context, r Request, transferID string) (Answer, error) {
-	reading, cancel := context.WithTimeout(ctx, stepTimeout)
+	reading, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	original, err := s.Get(reading, transferID)
 	if err != nil {

@@ -1,8 +1,10 @@
 package transfer_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // planted is a bug of move_money: what stands instead of a part of its source, in which
@@ -62,6 +64,14 @@ func TestPlantedBugsAreNoticed(t *testing.T) {
 		}
 		t.Log(list)
 	})
+}
+
+// hurried is the timeout of TX1's locks where a test waits until it is over.
+const hurried = 2 * time.Second
+
+func (a *arena) hurryLocks() {
+	a.t.Helper()
+	a.plant(`'lock_timeout', '4s'`, fmt.Sprintf(`'lock_timeout', '%dms'`, hurried.Milliseconds()))
 }
 
 // plant replaces a part of move_money's source, which must be there once, in this test's

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	raceTransfers = 3_000 // TRANSFER_RACE says otherwise
+	raceTransfers = 1_500 // TRANSFER_RACE says otherwise
 	raceAccounts  = 50
 	raceClients   = 16
-	raceReplays   = 1_000 // keys that are sent once more in the end
+	raceReplays   = 500 // keys that are sent once more in the end
 )
 
 // Transfers in all directions, keys sent again, at once and for other requests,

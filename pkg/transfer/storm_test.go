@@ -14,7 +14,7 @@ import (
 
 const (
 	stormSenders = 64
-	stormEach    = 20
+	stormEach    = 10
 	// hotLimit is how many transfers of one account a store runs at once.
 	hotLimit = 4
 )
@@ -24,6 +24,7 @@ const (
 // store tries those again, and hides them.
 func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (most int, deadlocks string) {
 	a.t.Helper()
+	a.SetStep(kit.Patience)
 	var senders sync.WaitGroup
 	begun := time.Now()
 	for n := range stormSenders {

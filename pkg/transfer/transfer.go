@@ -75,10 +75,11 @@ type MoneyAccount struct {
 type Store struct {
 	pool *pgxpool.Pool
 	gate *gate
+	step time.Duration // stepTimeout
 }
 
 // NewStore returns a store on pool.
-func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool, newGate()} }
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool, newGate(), stepTimeout} }
 
 func textID(u uuid.UUID) string { return id.Text(id.Transfer, u) }
 

@@ -111,7 +111,7 @@ func TestAmounts(t *testing.T) {
 // Whatever happens at once: no money is made or lost, and nobody owes.
 func TestNoMoneyIsMadeOrLost(t *testing.T) {
 	s := start(t)
-	const players, clients, each = 6, 16, 60
+	const players, clients, each = 6, 16, 20
 	var accounts []int64
 	for i := range players {
 		accounts = append(accounts, s.open(fmt.Sprintf("u_%d", i), "100"))

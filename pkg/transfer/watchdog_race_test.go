@@ -129,7 +129,8 @@ var races = map[string]raceCase{
 		}
 		free()
 	}},
-	"at the lock of an account that is not freed": {transfer.RolledBack, lockTimeout + late, func(r *race) {
+	"at the lock of an account that is not freed": {transfer.RolledBack, hurried + late, func(r *race) {
+		r.hurryLocks()
 		free := r.hold(`SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, r.from)
 		r.send()
 		r.untilLocked()
