@@ -1,57 +1,82 @@
 package lease_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// A worker claims a batch, works on it outside any transaction, and says what
-// became of each row. Whatever it does not say, because it died, is claimed
-// again when its lease ends.
+// A worker claims a batch, works on it outside any transaction until the claim's Deadline,
+// and says what became of each row. What failed is due again after its backoff. Whatever
+// the worker does not say, because it died, is claimed again when its lease ends.
 func ExampleQueue() {
-	var pool *pgxpool.Pool // of the application
-	type mail struct{ to, text string }
-	send := func(mail) error { return errors.New("mailbox full") }
+	t := kit.ForExample()
+	defer t.End()
+	pool, ctx := kit.Pool(t), t.Context()
+	_, err := pool.Exec(ctx, `
+		CREATE TABLE mails (
+			mail_id uuid PRIMARY KEY, recipient text, -- and what every leased table has:
+			status text NOT NULL DEFAULT 'PENDING', next_retry_at timestamptz NOT NULL DEFAULT now(), attempt_count int NOT NULL DEFAULT 0,
+			claim_token uuid, claim_size int, locked_by text, locked_at timestamptz, lease_until timestamptz, finished_at timestamptz, last_error text);
+		INSERT INTO mails (mail_id, recipient) VALUES (gen_random_uuid(), 'ann')`)
+	kit.Must(t, err)
+	policy := lease.DefaultPolicy
+	policy.BackoffBase = time.Millisecond
+	queue := lease.New(pool, lease.Table{Name: "mails", ID: "mail_id", Columns: "recipient", InFlight: "SENDING", Done: "SENT"},
+		policy, "worker-1", func(recipient *string) []any { return []any{recipient} })
 
-	queue := lease.New(pool, lease.Table{
-		Name: "app.mails", ID: "mail_id", Columns: "recipient, body",
-		InFlight: "SENDING", Done: "SENT",
-	}, lease.DefaultPolicy, "worker-1", func(m *mail) []any { return []any{&m.to, &m.text} })
-
-	work := func(ctx context.Context) error {
+	work := func(send func(recipient string) error) (worked bool) {
 		claim, err := queue.Claim(ctx)
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithDeadline(ctx, claim.Deadline)
-		defer cancel()
-		var sent []uuid.UUID
-		var failed, dead []lease.Failure
+		kit.Must(t, err)
+		var outcome lease.Outcome
 		for _, row := range claim.Rows {
-			if row.Exhausted {
-				dead = append(dead, lease.Failure{ID: row.ID, Reason: lease.ErrExhausted})
-			} else if err := send(row.Row); err != nil {
-				failed = append(failed, lease.Failure{ID: row.ID, Reason: err})
+			err := send(row.Row)
+			fmt.Printf("attempt %d for %s: %v\n", row.Attempt, row.Row, err)
+			if err != nil {
+				outcome.Retry = append(outcome.Retry, lease.Failure{ID: row.ID, Reason: err})
 			} else {
-				sent = append(sent, row.ID)
+				outcome.Done = append(outcome.Done, row.ID)
 			}
 		}
-		lost, err := claim.Finish(ctx, sent)
-		if err != nil {
-			return err
-		}
-		fmt.Println(lost, "rows were somebody else's by then")
-		if _, _, err = claim.Retry(ctx, failed); err != nil {
-			return err
-		}
-		_, err = claim.GiveUp(ctx, dead)
-		return err
+		_, err = claim.Settle(ctx, outcome)
+		kit.Must(t, err)
+		return len(claim.Rows) > 0
 	}
-	_ = work
+	work(func(string) error { return errors.New("mailbox full") })
+	kit.Eventually(t, "it is due again", func() bool { return work(func(string) error { return nil }) })
+
+	var status string
+	kit.Must(t, pool.QueryRow(ctx, `SELECT status FROM mails`).Scan(&status))
+	fmt.Println(status)
+	// Output:
+	// attempt 1 for ann: mailbox full
+	// attempt 2 for ann: <nil>
+	// SENT
+}
+
+// A worker that was away for longer than its lease changes nothing that another holds.
+func ExampleClaim_Finish() {
+	t := kit.ForExample()
+	defer t.End()
+	pool, ctx := kit.Pool(t), t.Context()
+	f := fixture{t: t, ctx: ctx, pool: pool, table: outboxTable, policy: lease.DefaultPolicy}
+	f.policy.Lease = 10 * time.Millisecond
+	ids := f.insert(1)
+
+	slow, err := f.worker("slow").Claim(ctx)
+	kit.Must(t, err)
+	var other *lease.Claim[string]
+	kit.Eventually(t, "the lease has ended", func() bool {
+		other, err = f.worker("other").Claim(ctx)
+		kit.Must(t, err)
+		return len(other.Rows) > 0
+	})
+	lost, err := slow.Finish(ctx, []uuid.UUID{ids[0]})
+	fmt.Println(len(slow.Rows), "claimed,", lost, "lost,", err)
+	// Output: 1 claimed, 1 lost, <nil>
 }

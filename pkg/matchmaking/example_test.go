@@ -1,17 +1,10 @@
 package matchmaking_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/miniserversystem/miniserver/infra/dev/apt"
-	redisserver "github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -19,38 +12,28 @@ import (
 // Two players join a queue, a pass finds that they fit, and both read with whom they
 // play.
 func Example() {
-	ctx := context.Background()
-	client, stop, err := exampleRedis(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer stop()
-	store := matchmaking.NewStore(client, matchmaking.Rules{
+	t := kit.ForExample()
+	defer t.End()
+	ctx := t.Context()
+	store := matchmaking.NewStore(clientOf(t, kit.Redis(t).URL()), matchmaking.Rules{
 		Modes: []matchmaking.Mode{{Name: "rank", Ranked: true, Agree: []string{"region"}}},
 		TTL:   2 * time.Minute, Windows: []int{100, 200, 400}, WidenEvery: 5 * time.Second, QueueLimit: 100_000,
 	})
 
 	join := func(user string, skill string) string {
 		attributes, err := matchmaking.ParseAttributes(map[string]json.RawMessage{"skill": json.RawMessage(skill), "region": json.RawMessage(`"eu"`)})
-		if err != nil {
-			fmt.Println(err)
-		}
+		kit.Must(t, err)
 		// The key makes it safe to send the request again.
 		joined, _, err := store.Join(ctx, matchmaking.Join{UserID: user, Mode: "rank", Key: "evening", Attributes: attributes})
-		if err != nil {
-			fmt.Println(err)
-		}
+		kit.Must(t, err)
 		return joined.TicketID
 	}
 	read := func(user, ticketID string) {
 		ticket, err := store.Get(ctx, user, ticketID)
-		switch {
-		case err != nil:
-			fmt.Println(err)
-		case ticket.Made != nil:
+		kit.Must(t, err)
+		if ticket.Made != nil {
 			fmt.Println(user, ticket.Status, "with", ticket.PeerUserIDs)
-		default:
+		} else {
 			fmt.Println(user, ticket.Status, "as number", ticket.Position, "-", ticket.Reason.Code)
 		}
 	}
@@ -69,32 +52,44 @@ func Example() {
 	// bob MATCHED with [alice]
 }
 
-// exampleRedis is a Redis without a test that it belongs to.
-func exampleRedis(ctx context.Context) (client *redis.Client, stop func(), err error) {
-	root, err := kit.Root()
-	if err != nil {
-		return nil, nil, err
+// The rule of a queue: attributes in Agree must be the same, and where Ranked, the skills
+// must be near each other, less near the longer both wait. Of those who are left here, no
+// two are of one region.
+func ExampleMode() {
+	t := kit.ForExample()
+	defer t.End()
+	ctx := t.Context()
+	store := matchmaking.NewStore(clientOf(t, kit.Redis(t).URL()), matchmaking.Rules{
+		Modes: []matchmaking.Mode{{Name: "rank", Ranked: true, Agree: []string{"region"}}},
+		TTL:   2 * time.Minute, Windows: []int{100, 200, 400}, WidenEvery: time.Minute, QueueLimit: 100_000,
+	})
+	players := []struct{ name, skill, region, ticket string }{
+		{name: "alice", skill: "1500", region: "eu"}, {name: "bob", skill: "1500", region: "us"},
+		{name: "carol", skill: "1650", region: "eu"}, {name: "dave", skill: "1420", region: "eu"},
 	}
-	binaries, err := apt.Ensure(ctx, filepath.Join(root, ".local", "deps"), os.Stderr)
-	if err != nil {
-		return nil, nil, err
+	for i, player := range players {
+		attributes, err := matchmaking.ParseAttributes(map[string]json.RawMessage{
+			"skill": json.RawMessage(player.skill), "region": json.RawMessage(`"` + player.region + `"`),
+		})
+		kit.Must(t, err)
+		joined, _, err := store.Join(ctx, matchmaking.Join{UserID: player.name, Mode: "rank", Key: "evening", Attributes: attributes})
+		kit.Must(t, err)
+		players[i].ticket = joined.TicketID
 	}
-	dir, err := os.MkdirTemp("", "matchmaking")
-	if err != nil {
-		return nil, nil, err
+	_, err := store.Match(ctx, "rank", 10)
+	kit.Must(t, err)
+	for _, player := range players {
+		ticket, err := store.Get(ctx, player.name, player.ticket)
+		kit.Must(t, err)
+		if ticket.Made != nil {
+			fmt.Println(player.name, ticket.Status, "with", ticket.PeerUserIDs)
+		} else {
+			fmt.Println(player.name, ticket.Status, "-", ticket.Reason.Code)
+		}
 	}
-	server, err := redisserver.Start(ctx, redisserver.Options{Dir: dir, Binaries: binaries})
-	if err != nil {
-		return nil, nil, err
-	}
-	options, err := redis.ParseURL(server.URL())
-	if err != nil {
-		return nil, nil, err
-	}
-	client = redis.NewClient(options)
-	return client, func() {
-		_ = client.Close()
-		_ = server.Stop()
-		_ = os.RemoveAll(dir)
-	}, nil
+	// Output:
+	// alice MATCHED with [dave]
+	// bob QUEUED - nobody_agrees
+	// carol QUEUED - nobody_agrees
+	// dave MATCHED with [alice]
 }
