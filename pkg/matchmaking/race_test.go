@@ -88,7 +88,7 @@ func race(s setup, total int) *journal {
 func TestRacesEndWell(t *testing.T) {
 	s := start(t)
 	began := time.Now()
-	j := race(s, operations(t, 20_000))
+	j := race(s, operations(t, 6_000))
 	took := time.Since(began)
 	wrong := append(j.wrong, disagreements(s, j.records, j.passes)...)
 	for _, w := range wrong[:min(len(wrong), 10)] {

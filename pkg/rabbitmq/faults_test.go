@@ -13,21 +13,23 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The broker ends, politely or not, and comes back: what was confirmed is there, and
-// both sides connect again by themselves.
-func TestRestart(t *testing.T) {
+// Faults hit one broker of their own, one after the other: a start costs seconds of
+// processor time.
+func TestFaults(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*rabbitmqserver.Server) error{"stopped": (*rabbitmqserver.Server).Stop, "killed": (*rabbitmqserver.Server).Kill} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			restart(t, end)
-		})
-	}
+	dir := t.TempDir()
+	broker := kit.MustRabbitMQ(dir)
+	t.Cleanup(func() { kit.Must(t, broker.Stop()) })
+	start := func() { broker = kit.MustRabbitMQ(dir) }
+	t.Run("hangs", func(t *testing.T) { hangs(t, broker) })
+	t.Run("is full", func(t *testing.T) { full(t, broker) })
+	t.Run("is stopped", func(t *testing.T) { restart(t, broker, (*rabbitmqserver.Server).Stop, start) })
+	t.Run("is killed", func(t *testing.T) { restart(t, broker, (*rabbitmqserver.Server).Kill, start) })
 }
 
-func restart(t *testing.T, end func(*rabbitmqserver.Server) error) {
-	dir := t.TempDir()
-	broker := kit.RabbitMQ(t, dir)
+// The broker ends, politely or not, and comes back: what was confirmed is there, and
+// both sides connect again by themselves.
+func restart(t *testing.T, broker *rabbitmqserver.Server, end func(*rabbitmqserver.Server) error, start func()) {
 	// A single node that is killed in the first seconds of a quorum queue leaves it
 	// without a leader for ever (rabbitmq/rabbitmq-server#10070).
 	f := setup(t, broker.URL(), rabbitmq.Classic)
@@ -50,7 +52,7 @@ func restart(t *testing.T, end func(*rabbitmqserver.Server) error) {
 	if err := unacked[1].Ack(); err == nil {
 		t.Error("acknowledged without a broker")
 	}
-	kit.RabbitMQ(t, dir)
+	start()
 	kit.Must(t, f.publisher.Ready(t.Context()))
 	f.publish(f.message())
 	left := map[string]bool{}
@@ -67,9 +69,7 @@ func restart(t *testing.T, end func(*rabbitmqserver.Server) error) {
 }
 
 // A broker that hangs is given up when the caller's time is over.
-func TestHangs(t *testing.T) {
-	t.Parallel()
-	broker := kit.RabbitMQ(t, t.TempDir())
+func hangs(t *testing.T, broker *rabbitmqserver.Server) {
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
 	f.publish(f.message())
 	kit.Must(t, broker.Pause())
@@ -102,9 +102,7 @@ func TestHangs(t *testing.T) {
 
 // A broker whose memory is full is not ready until it has room again: nothing is
 // claimed from the outbox. It is emptied over a connection that does not publish.
-func TestFullBroker(t *testing.T) {
-	t.Parallel()
-	broker := kit.RabbitMQ(t, t.TempDir())
+func full(t *testing.T, broker *rabbitmqserver.Server) {
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
 	f.publish(f.message())
 	consuming := rabbitmq.New(broker.URL(), t.Name()+" consumes", rabbitmq.Quorum)
