@@ -132,6 +132,7 @@ var All = []fn.Function{
 	{
 		Name: "announce", Summary: "allocates a game server for each match and publishes the match",
 		New: announce.New, Schedule: time.Second, Stores: []fn.Store{fn.Redis, fn.NATS},
+		Reaches: []fn.Place{fn.Allocator},
 		Wakes:   []string{"notify"},
 		Rights:  rights.Rights{Keys: queueKeys, Publishes: []string{event.MatchmakingSubject}},
 		Timeout: 30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
@@ -180,6 +181,7 @@ var All = []fn.Function{
 		New: deliver.New, Schedule: time.Second,
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres},
 		Optional: []fn.Store{fn.NATS}, // nudges to live streams
+		Reaches:  []fn.Place{fn.Webhooks},
 		Rights:   rights.Rights{Sends: []string{live.Everybody}},
 		Timeout:  30 * time.Second, Concurrency: 4, MinScale: 1, MaxScale: 4,
 	},

@@ -85,7 +85,7 @@ func (b *bench) startOnce(ctx context.Context, environment []string) (s start, e
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = end(command) }()
+	defer func() { _ = command.End(inOrder) }()
 	address := "127.0.0.1:" + strconv.Itoa(port)
 	if err := answers(ctx, address, "/health/liveness", 200*time.Microsecond); err != nil {
 		return s, err

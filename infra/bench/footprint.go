@@ -125,6 +125,6 @@ func (b *bench) coldStart(ctx context.Context, program string, environment ...st
 	}
 	err = answers(ctx, "127.0.0.1:"+strconv.Itoa(port), "/health/liveness", 200*time.Microsecond)
 	took := time.Since(began)
-	_ = end(command)
+	_ = command.End(inOrder)
 	return took, err
 }

@@ -49,7 +49,7 @@ func (b *bench) peer(ctx context.Context, s *system, issuer *tokenIssuer) (*peer
 	if err != nil {
 		return nil, err
 	}
-	b.onTidy(func() error { return end(process) })
+	b.onTidy(func() error { return process.End(inOrder) })
 	p := &peer{"127.0.0.1:" + strconv.Itoa(port), process.Process}
 	return p, answers(ctx, p.address, "/stores", 10*time.Millisecond)
 }

@@ -32,14 +32,8 @@ func (b *bench) exec(ctx context.Context, program, log string, environment ...st
 	return child, port, err
 }
 
-// end lets a program end in order.
-func end(program *proc.Child) error {
-	_ = program.Process.Signal(syscall.SIGTERM) // fails only when it is gone already
-	kill := time.AfterFunc(15*time.Second, func() { _ = program.Process.Kill() })
-	defer kill.Stop()
-	<-program.Ended // a program without a handler ends by the signal
-	return nil
-}
+// inOrder lets a program end in order.
+var inOrder = proc.Step{Signal: syscall.SIGTERM, Wait: 15 * time.Second}
 
 // answers waits for the first 200 at path.
 func answers(ctx context.Context, address, path string, poll time.Duration) error {

@@ -56,7 +56,7 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 		return nil, err
 	}
 	s.process, s.address = process.Process, "127.0.0.1:"+strconv.Itoa(port)
-	b.onTidy(func() error { return end(process) })
+	b.onTidy(func() error { return process.End(inOrder) })
 	if err := answers(ctx, s.address, "/health/readiness", 10*time.Millisecond); err != nil {
 		printed, _ := os.ReadFile(s.log)
 		return nil, fmt.Errorf("%w; it printed %q", err, printed)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strings"
 	"text/template"
@@ -31,17 +30,19 @@ const (
 // them.
 var lambdaSecrets = map[fn.Store]string{fn.Postgres: "DATABASE_URL", fn.Redis: "REDIS_URL", fn.NATS: "NATS_URL"}
 
-// lambdaSettings are what single functions are set to beside their stores.
-var lambdaSettings = map[string][]setting{
-	functions.GatewayName: {
-		{"GATEWAY_URL", "!Ref PublicUrl"},
-		{"OIDC_ISSUER", "!Ref OidcIssuer"},
-		{"OIDC_CLIENT_SECRET", fromSecret("OIDC_CLIENT_SECRET")},
-		// Lambda does not say when a stream's reader is gone, and bills it to its end.
-		{"STREAM_LIFETIME", "60s"},
-	},
-	"announce": {{"GAME_SERVER", "!Ref GameServer"}},
-	"deliver": {
+// lambdaGateway is what the gateway is set to beside its stores.
+var lambdaGateway = []setting{
+	{"GATEWAY_URL", "!Ref PublicUrl"},
+	{"OIDC_ISSUER", "!Ref OidcIssuer"},
+	{"OIDC_CLIENT_SECRET", fromSecret("OIDC_CLIENT_SECRET")},
+	// Lambda does not say when a stream's reader is gone, and bills it to its end.
+	{"STREAM_LIFETIME", "60s"},
+}
+
+// lambdaPlaces are what functions are set to that reach a place outside.
+var lambdaPlaces = map[fn.Place][]setting{
+	fn.Allocator: {{"GAME_SERVER", "!Ref GameServer"}}, // Agones is in clusters only
+	fn.Webhooks: {
 		{"NOTIFICATION_CHANNEL", "!Ref NotificationChannel"},
 		{"WEBHOOK_URLS", "!Ref WebhookUrls"},
 		{"WEBHOOK_SECRETS", `!If [SendsWebhooks, ` + fromSecret("WEBHOOK_SECRETS") + `, !Ref "AWS::NoValue"]`},
@@ -67,19 +68,12 @@ type lambdaFunction struct {
 // whether it fails are its own.
 func lambdaTemplate() ([]byte, error) {
 	var data struct{ Gateway, Ticked []lambdaFunction }
-	known := map[string]bool{}
 	for _, f := range functions.All {
-		known[f.Name] = true
-		if f.Name == functions.GatewayName {
+		if f.Public {
 			data.Gateway = append(data.Gateway, gatewayOnLambda(f))
 		}
 		if f.Schedule > 0 {
 			data.Ticked = append(data.Ticked, tickedOnLambda(f))
-		}
-	}
-	for name := range lambdaSettings {
-		if !known[name] {
-			return nil, fmt.Errorf("there are settings for %s, which is not in the registry", name)
 		}
 	}
 	var out bytes.Buffer
@@ -95,7 +89,7 @@ func gatewayOnLambda(f fn.Function) lambdaFunction {
 	return lambdaFunction{
 		ID: "Gateway", Name: f.Name, Summary: "the gateway, with every function behind it",
 		Timeout: int(f.Timeout.Seconds()), Memory: lambdaGatewayMemory,
-		Settings: slices.Concat(storesOnLambda(stores), lambdaSettings[f.Name]),
+		Settings: slices.Concat(storesOnLambda(stores), lambdaGateway),
 	}
 }
 
@@ -111,7 +105,9 @@ func tickedOnLambda(f fn.Function) lambdaFunction {
 	if f.MaxScale == 1 {
 		l.Reserve = 1
 	}
-	l.Settings = append(l.Settings, lambdaSettings[f.Name]...)
+	for _, place := range f.Reaches {
+		l.Settings = append(l.Settings, lambdaPlaces[place]...)
+	}
 	return l
 }
 

@@ -33,7 +33,7 @@ var generated = []struct {
 		return append(document, '\n'), err
 	}},
 	{"docs/configuration.md", func() ([]byte, error) { return settings.Markdown(), nil }},
-	{"docs/functions.md", func() ([]byte, error) { return functions.Markdown(), nil }},
+	{"docs/functions.md", functionsPage},
 	{"infra/knative/base/services.yaml", knativeServices},
 	{"infra/knative/base/sources.yaml", knativeSources},
 	{"infra/knative/base/networkpolicies.yaml", knativePolicies},

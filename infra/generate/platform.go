@@ -54,10 +54,10 @@ func (d deployed) Secrets() []secret {
 }
 
 // Allocates reports whether the function asks Agones for game servers.
-func (d deployed) Allocates() bool { return d.Name == "announce" }
+func (d deployed) Allocates() bool { return slices.Contains(d.Reaches, fn.Allocator) }
 
 // Delivers reports whether the function sends webhooks.
-func (d deployed) Delivers() bool { return d.Name == "deliver" }
+func (d deployed) Delivers() bool { return slices.Contains(d.Reaches, fn.Webhooks) }
 
 // Calls reports whether the function reaches others.
 func (d deployed) Calls() bool { return d.Public || len(d.Wakes) > 0 }

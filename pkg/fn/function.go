@@ -26,6 +26,17 @@ const (
 	RabbitMQ Store = "rabbitmq"
 )
 
+// Place is somewhere outside of the system.
+type Place string
+
+// The places that functions may send requests to; network policies let no other do so.
+const (
+	// Allocator is Agones', which finds game servers.
+	Allocator Place = "allocator"
+	// Webhooks are the endpoints of NOTIFICATION_CHANNEL=webhook.
+	Webhooks Place = "webhooks"
+)
+
 // Function describes one function. The registry in package functions lists all
 // of them; the gateway's routes, the manifests and the docs are derived from it.
 type Function struct {
@@ -47,6 +58,8 @@ type Function struct {
 	// Optional are stores that it uses where they are there and does without where
 	// they are not; readiness does not ask for them.
 	Optional []Store
+	// Reaches are the places outside of the system that it sends requests to.
+	Reaches []Place
 	// Domains are the database schemas that the function works on; entitlement_cleanup
 	// is that of entitlement, in a role that may do more.
 	Domains []string

@@ -39,10 +39,10 @@ func needs(f fn.Function, webhooks bool) []string {
 	if f.Public || len(f.Wakes) > 0 {
 		all = append(all, "functions")
 	}
-	if f.Name == "announce" {
+	if slices.Contains(f.Reaches, fn.Allocator) {
 		all = append(all, "agones")
 	}
-	if f.Name == "deliver" && webhooks {
+	if slices.Contains(f.Reaches, fn.Webhooks) && webhooks {
 		all = append(all, "webhooks")
 	}
 	slices.Sort(all)

@@ -114,7 +114,7 @@ func givenMore(pod pod, f fn.Function, environment map[string]string, p *problem
 		"DATABASE_URL": false, "MIGRATION_DATABASE_URL": false,
 		"REDIS_URL": uses(fn.Redis), "NATS_URL": uses(fn.NATS), "RABBITMQ_URL": uses(fn.RabbitMQ),
 		"IDENTITY_SIGNING_KEY": f.Public, "OIDC_CLIENT_SECRET": f.Public, "SESSION_REDIS_URL": f.Public,
-		"WEBHOOK_SECRETS": f.Name == "deliver",
+		"WEBHOOK_SECRETS": slices.Contains(f.Reaches, fn.Webhooks),
 	}
 	for _, role := range migrations.Roles {
 		needed[strings.ToUpper(role.Name)+"_DATABASE_URL"] = slices.Contains(f.Domains, role.Name)
