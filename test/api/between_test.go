@@ -15,6 +15,7 @@ func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	s.Seen.StandIns = true
+	proxy := s.StandIn("grant")
 	for name, test := range map[string]struct {
 		status      int
 		media, body string
@@ -35,7 +36,7 @@ func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.In(t)
-			s.Runtime.Here["grant"] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			proxy.Answers(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", test.media)
 				w.WriteHeader(test.status)
 				_, _ = io.WriteString(w, test.body)

@@ -74,6 +74,6 @@ func TestQuotedKey(t *testing.T) {
 		system.WantReplay(t, first, second)
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`); n != 6 {
-		t.Errorf("%d events", n)
+		t.Errorf("%d events, want 6", n)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
@@ -47,7 +46,7 @@ func TestLog(t *testing.T) {
 	s.Send(system.Request{Method: http.MethodGet, Path: "/v1/users/u_1/entitlements", Header: http.Header{"Authorization": {"Basic " + planted}, "Cookie": {"session=" + planted}}})
 	s.Call(http.MethodPost, system.GrantsPath, s.Writer, `{"user_id":"`+planted+`","password":"`+planted+`"}`, "Idempotency-Key: k")
 	s.Grant("told", "u_told", "item1")
-	kit.Within(t, 20*time.Second, "everybody is told", func() bool {
+	kit.Eventually(t, "everybody is told", func() bool {
 		return s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE status <> 'PUBLISHED'`) == 0 &&
 			s.Count(`SELECT count(*) FROM notification.notifications WHERE status <> 'SENT'`) == 0 &&
 			s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_told'`) == 1

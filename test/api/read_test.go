@@ -115,7 +115,7 @@ func TestBadPage(t *testing.T) {
 				a := s.In(t).Call(http.MethodGet, path+"?"+test.query, s.Operator, "")
 				if test.status == 0 {
 					if a.Status >= 500 {
-						t.Errorf("%d %s", a.Status, a.Body)
+						t.Errorf("this should not be answered %d %s", a.Status, a.Body)
 					}
 					return
 				}
@@ -134,7 +134,7 @@ func TestUnknownUser(t *testing.T) {
 	s := system.Start(t, "WAKES=false")
 	a := s.Call(http.MethodGet, "/v1/users/nobody/entitlements", s.Writer, "")
 	if a.Status != http.StatusOK || string(a.Body) != `{"user_id":"nobody","entitlements":[]}`+"\n" && string(a.Body) != `{"user_id":"nobody","entitlements":[]}` {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("this should not be answered %d %s", a.Status, a.Body)
 	}
 	system.WantProblem(t, s.Call(http.MethodGet, "/v1/users/nobody/entitlements/item1", s.Writer, ""), http.StatusNotFound, "entitlement_not_found")
 	history := s.Call(http.MethodGet, "/v1/users/nobody/entitlements/item1/history", s.Operator, "")

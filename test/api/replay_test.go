@@ -96,7 +96,7 @@ func TestKeyScope(t *testing.T) {
 	third := auth.Identity{Subject: "third-service", Roles: []string{auth.RoleEntitlementWriter}}
 	system.WantStatus(t, s.As(third, "grant", http.MethodPost, system.GrantsPath, system.ChangeBody("u_9", "item9", "x", "y"), "Idempotency-Key: k1"), http.StatusOK)
 	if n := s.Count(`SELECT count(*) FROM entitlement.idempotency_keys WHERE idem_key = 'k1'`); n != 4 {
-		t.Errorf("%d keys", n)
+		t.Errorf("%d keys, want 4", n)
 	}
 }
 

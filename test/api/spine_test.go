@@ -3,7 +3,6 @@ package api_test
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
@@ -17,7 +16,7 @@ func TestGrantIsTold(t *testing.T) {
 	if a.Status != http.StatusOK || a.JSON(t)["status"] != "ACTIVE" || a.Header.Get("ETag") != `"1"` {
 		t.Fatalf("grant: %d %s %v", a.Status, a.Body, a.Header)
 	}
-	kit.Within(t, 5*time.Second, "the notification is SENT", func() bool {
+	kit.Eventually(t, "the notification is SENT", func() bool {
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_1' AND status = 'SENT'`) == 1
 	})
 	inbox := s.Call(http.MethodGet, "/debug/notification/inbox/u_1", s.Operator, "").JSON(t)["notifications"].([]any)

@@ -10,8 +10,6 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/lease"
-	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
@@ -47,12 +45,7 @@ func TestTicksCoalesce(t *testing.T) {
 func TestTicksOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "LEASE_BATCH=5")
-	second := fn.NewRuntime(s.Settings(), s.Runtime.Log, functions.All)
-	defer second.Close()
-	_, err := functions.Together(second)
-	kit.Must(t, err)
-	other := s.In(t)
-	other.Runtime = second
+	other := s.Another()
 	const events = 100
 	system.AtOnce(events, func(i int) { s.Grant(fmt.Sprint("k", i), "u_1", fmt.Sprint("item", i)) })
 	for _, function := range []string{"relay", "notify", "deliver"} {
@@ -125,6 +118,6 @@ func TestTickBodyIsNotBelieved(t *testing.T) {
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_1' AND status = 'SENT'`); n != 1 {
-		t.Errorf("%d told", n)
+		t.Errorf("%d told, want 1", n)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
@@ -225,7 +226,7 @@ func (w *world) whileLocked(d *system.Document) {
 				w.T.Errorf("%s: %d %s", id, a.Status, a.Body)
 			}
 		})
-		kit.Within(w.T, 5*time.Second, id+" runs", func() bool {
+		kit.Eventually(w.T, id+" runs", func() bool {
 			return w.Count(`SELECT count(*) FROM integration.idempotency_key WHERE status = 'IN_PROGRESS'`) == 1
 		})
 		second := w.Send(e.Request)
@@ -259,14 +260,15 @@ func (w *world) withoutIssuer(d *system.Document) *system.System {
 func (w *world) withoutFunctions(d *system.Document) *system.System {
 	s := system.StartOn(w.T, kit.Listen(w.T), "WAKES=false", "OIDC_ISSUER="+w.issuer.URL)
 	asked := ""
-	for name, f := range s.Runtime.Here {
-		s.Runtime.Here[name] = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	for _, f := range functions.All {
+		proxy := s.StandIn(f.Name)
+		proxy.Answers(func(rw http.ResponseWriter, r *http.Request) {
 			// Who calls is found out first.
 			if asked == r.Method+" "+r.URL.Path {
 				http.Error(rw, "too slow", http.StatusGatewayTimeout)
 				return
 			}
-			f.ServeHTTP(rw, r)
+			proxy.Function.ServeHTTP(rw, r)
 		})
 	}
 	each(d, func(o *system.Operation, media string) {

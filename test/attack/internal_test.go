@@ -80,7 +80,7 @@ func TestAttackInternalLink(t *testing.T) {
 			}
 			system.WantProblem(t, s.Direct("account", http.MethodPost, account.LinkPath, `{"statement":"`+test.second+`"}`, headers...), test.status, "")
 			if n := s.Count(`SELECT count(*) FROM account.identities`); n != 1 {
-				t.Errorf("%d identities", n)
+				t.Errorf("%d identities, want 1", n)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestAttackInternalLink(t *testing.T) {
 	linked := s.Direct("account", http.MethodPost, account.LinkPath, `{"statement":"`+second+`"}`, auth.StatementHeader+": "+first)
 	system.WantStatus(t, linked, http.StatusOK)
 	if n := s.Count(`SELECT count(*) FROM account.identities`); n != 2 {
-		t.Errorf("%d identities", n)
+		t.Errorf("%d identities, want 2", n)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestAttackInternalLinkFromOutside(t *testing.T) {
 		kit.Must(t, err)
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		kit.Must(t, err)
-		if a := s.Read(response); a.Status != http.StatusNotFound && name != "forwarded to" {
+		if a := s.Read(response, nil); a.Status != http.StatusNotFound && name != "forwarded to" {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 		_ = conn.Close()

@@ -86,7 +86,7 @@ func TestAttackFloodOfOnePlayer(t *testing.T) {
 			}
 		})
 	}
-	kit.Within(t, 10*time.Second, "the flood is refused", func() bool {
+	kit.Eventually(t, "the flood is refused", func() bool {
 		mutex.Lock()
 		defer mutex.Unlock()
 		return answered[http.StatusTooManyRequests] > 20

@@ -64,7 +64,7 @@ func TestAttackLinkByToken(t *testing.T) {
 		again := s.LinkToken(alice, i.Fresh(t, "same2", nil))
 		system.WantStatus(t, again, http.StatusOK)
 		if n := len(again.JSON(t)["identities"].([]any)); n != 2 {
-			t.Errorf("%d identities", n)
+			t.Errorf("%d identities, want 2", n)
 		}
 	})
 	t.Run("an identity with an account stays there", func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestAttackLinkRace(t *testing.T) {
 		t.Errorf("it is %s's, and %s won", got, winner)
 	}
 	if n := s.Count(`SELECT count(*) FROM account.identities`); n != accounts+1 {
-		t.Errorf("%d identities", n)
+		t.Errorf("%d identities, want %d", n, accounts+1)
 	}
 	var orphans int
 	kit.Must(t, s.Pool.QueryRow(context.Background(), `SELECT count(*) FROM account.users u WHERE NOT EXISTS (SELECT FROM account.identities i WHERE i.user_id = u.user_id)`).Scan(&orphans))

@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )
@@ -270,19 +270,11 @@ func TestKeyRotation(t *testing.T) {
 	}{
 		{"before", oldPublic, 200, 401}, {"during", string(bothPublic), 200, 200}, {"after", newPublic, 401, 200},
 	} {
-		settings := s.Settings()
-		settings.IdentityVerifyKeys = test.verify
-		runtime := fn.NewRuntime(settings, telemetry.NewLogger(s.Log, "debug"), functions.All)
-		defer runtime.Close()
-		_, err := functions.Together(runtime)
-		kit.Must(t, err)
-		during := s.In(t)
 		for key, status := range map[string]int{oldKey: test.old, newKey: test.new} {
-			during.Runtime = runtime
-			runtime.Settings.IdentitySigningKey = key
+			during := s.Another(func(own *settings.Settings) { own.IdentityVerifyKeys, own.IdentitySigningKey = test.verify, key })
 			a := during.As(auth.Identity{Subject: "s_1", UserID: "u_1"}, "entitlements", http.MethodGet, "/v1/users/u_1/entitlements", "")
 			if a.Status != status {
-				t.Errorf("%s: %d, want %d", test.name, a.Status, status)
+				t.Errorf("%s: answered %d, want %d", test.name, a.Status, status)
 			}
 		}
 	}

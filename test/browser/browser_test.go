@@ -55,7 +55,7 @@ func TestBrowserPurchase(t *testing.T) {
 		t.Errorf("told: %s", b.text("#inbox"))
 	}
 	if got := s.Count(`SELECT count(*) FROM entitlement.entitlements WHERE user_id = $1`, user); got != 2 {
-		t.Errorf("%d entitlements", got)
+		t.Errorf("%d entitlements, want 2", got)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.until("it is given back, and the focus is still in its row", shows("#owned", "REVOKED")+" && document.activeElement.closest('#owned > li')")
 	if n := s.Count(`SELECT coalesce(sum(version), 0)::int FROM entitlement.entitlements`); n != 2 {
-		t.Errorf("%d changes", n)
+		t.Errorf("%d changes, want 2", n)
 	}
 	b.do(chromedp.Evaluate[chromedp.Void]("document.activeElement.blur(), document.querySelector('.brand').focus()"))
 	b.tabTo("Sign out")

@@ -56,7 +56,7 @@ func TestBrowserMoney(t *testing.T) {
 	alice.do(chromedp.Reload())
 	alice.until("it is there after a reload", shows("#accounts", "70 EUR")+" && !document.querySelector('#open-account').checkVisibility()")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 2 {
-		t.Errorf("%d transfers", n)
+		t.Errorf("%d transfers, want 2", n)
 	}
 	alice.click("document.querySelector('#sign-out')")
 	alice.until("she is signed out", signedOut)
@@ -84,7 +84,7 @@ func TestBrowserMoneyAnswerLost(t *testing.T) {
 	alice.send(theirs, "10")
 	alice.until("it is done", shows("#accounts", "90 EUR")+" && sent === 3")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 1 {
-		t.Errorf("%d transfers", n)
+		t.Errorf("%d transfers, want 1", n)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestBrowserMoneySentAgain(t *testing.T) {
 	alice.send(theirs, "10")
 	alice.until("it is done", "document.querySelector('#amount').value === ''")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 1 {
-		t.Errorf("%d transfers", n)
+		t.Errorf("%d transfers, want 1", n)
 	}
 	alice.send(theirs, "10")
 	alice.until("another one", shows("#accounts", "80 EUR"))

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/infra/dev/shop"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -55,7 +54,7 @@ func setupSite(t testing.TB, environment ...string) *site {
 	kit.Must(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/demo/", goods)
-	mux.Handle("/", s.Runtime.Here[functions.GatewayName])
+	mux.Handle("/", s.Gateway())
 	s.front = &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
 	s.front.Start()
 	t.Cleanup(s.front.Close)

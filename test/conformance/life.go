@@ -17,7 +17,7 @@ var changing = []string{"gateway", "grant"}
 // A process is alive without its stores and ready once they have answered, without
 // being started again.
 func (s *scene) probes() string {
-	s.nats.mend(s.t)
+	s.nats.Mend()
 	s.begin(changing...)
 	if status := s.probe(Readiness); status != http.StatusServiceUnavailable {
 		s.t.Errorf("ready without Postgres: %d", status)
@@ -26,7 +26,7 @@ func (s *scene) probes() string {
 		s.t.Errorf("alive without Postgres: %d", status)
 	}
 	s.send(s.grant("probes", "u_probes", "item1")).wantProblem(s.t, http.StatusServiceUnavailable, "unavailable")
-	s.postgres.mend(s.t)
+	s.postgres.Mend()
 	s.eventually(startWithin, "ready once Postgres is there", func() bool { return s.probe(Readiness) == http.StatusOK })
 	s.send(s.grant("probes", "u_probes", "item1")).want(s.t, http.StatusOK)
 	return "503, then 200"
@@ -42,7 +42,7 @@ func (s *scene) deadline() string {
 	must(s.t, err)
 	s.start(changing...)
 	s.send(s.grant("before", "u_deadline", "item1")).want(s.t, http.StatusOK)
-	s.postgres.hang()
+	s.postgres.Hang()
 	a := s.send(s.grant("deadline", "u_deadline", "item1"))
 	p, ok := problem.Parse(a.body)
 	if !ok || a.header.Get("Content-Type") != problem.ContentType || a.status != http.StatusGatewayTimeout && a.status != http.StatusServiceUnavailable {
@@ -51,7 +51,7 @@ func (s *scene) deadline() string {
 	if a.took > grant.Timeout+slack {
 		s.t.Errorf("it took %s of %s", a.took, grant.Timeout)
 	}
-	s.postgres.resume()
+	s.postgres.Mend()
 	s.eventually(startWithin, "done when it is sent again", func() bool {
 		return s.send(s.grant("deadline", "u_deadline", "item1")).status == http.StatusOK
 	})

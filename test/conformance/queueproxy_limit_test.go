@@ -71,11 +71,11 @@ func TestQueueProxyTimeout(t *testing.T) {
 	}))
 	s.start(changing...)
 	s.send(s.grant("before", "u_timeout", "item1")).want(t, http.StatusOK)
-	s.postgres.hang()
+	s.postgres.Hang()
 	a := s.send(s.grant("timeout", "u_timeout", "item1"))
 	a.wantProblem(t, http.StatusGatewayTimeout, "timeout")
 	if a.took < timeout || a.took > timeout+slack {
 		t.Errorf("it took %s", a.took)
 	}
-	s.postgres.resume()
+	s.postgres.Mend()
 }

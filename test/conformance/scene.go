@@ -34,8 +34,8 @@ type scene struct {
 	adapter     Adapter
 	environment map[string]string
 	pool        *pgxpool.Pool // past the link
-	postgres    *link         // between the functions and Postgres
-	nats        *link
+	postgres    *kit.Link     // between the functions and Postgres
+	nats        *kit.Link
 	instance    Instance
 	writer, ops string // access tokens of the purchase service and of an operator
 }
@@ -48,8 +48,10 @@ func newScene(t testing.TB, a Adapter) *scene {
 	must(t, err)
 	s := &scene{t: t, adapter: a, pool: kit.Connect(t, database)}
 	var databaseURL, natsURL string
-	s.postgres, databaseURL = linkTo(t, database)
-	s.nats, natsURL = linkTo(t, kit.NATS(t).URL())
+	s.postgres, databaseURL = kit.Through(t, database)
+	s.nats, natsURL = kit.Through(t, kit.NATS(t).URL())
+	s.postgres.Cut()
+	s.nats.Cut()
 	s.environment = map[string]string{
 		"DATABASE_URL": databaseURL, "NATS_URL": natsURL, "REDIS_URL": kit.Redis(t).URL(),
 		"OIDC_ISSUER": identity.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
@@ -77,8 +79,8 @@ func (s *scene) in(t testing.TB) *scene {
 // start mends the links and starts functions, until they are ready.
 func (s *scene) start(functions ...string) {
 	s.t.Helper()
-	s.postgres.mend(s.t)
-	s.nats.mend(s.t)
+	s.postgres.Mend()
+	s.nats.Mend()
 	s.begin(functions...)
 	s.eventually(startWithin, "ready", func() bool { return s.probe(Readiness) == http.StatusOK })
 }

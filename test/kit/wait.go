@@ -22,11 +22,22 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 // Within is Eventually for what has a bound of its own, which the test is about.
 func Within(t testing.TB, bound time.Duration, what string, ok func() bool) {
 	t.Helper()
+	if !soon(bound, ok) {
+		t.Fatalf("not within %s: %s", bound, what)
+	}
+}
+
+// Soon waits until ok, and reports whether it was within Patience. It may be called on
+// any goroutine.
+func Soon(ok func() bool) bool { return soon(Patience, ok) }
+
+func soon(bound time.Duration, ok func() bool) bool {
 	for deadline := time.Now().Add(bound); !ok(); time.Sleep(poll) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", bound, what)
+			return false
 		}
 	}
+	return true
 }
 
 // Must fails the test if err is one. Call it on the test's own goroutine.

@@ -75,52 +75,52 @@ func TestRedisIsKilled(t *testing.T) {
 	})
 	stop := sync.OnceFunc(func() { close(done); background.Wait() })
 	defer stop()
-	var killer sync.WaitGroup
-	killer.Go(func() {
-		for round := range rounds {
-			kit.Eventually(t, "some are matched", func() bool { return progress() >= (round+1)*players/(rounds+2) })
-			killRedis(s, client)
-		}
-	})
 	var next atomic.Int64 // whoever is free takes the next: with fixed shares the last two could be one worker's
-	system.AtOnce(workers, func(int) {
-		for i := next.Add(1) - 1; i < players; i = next.Add(1) - 1 {
-			p := &everybody[i]
-			deadline := time.Now().Add(2 * system.QueuePatience)
-			for p.match == "" {
-				if time.Now().After(deadline) {
-					t.Errorf("%s is not matched", p.user)
-					return
-				}
-				var a system.Answer
-				if p.ticketID == "" {
-					a = s.JoinWith(p.token, "casual", "k1", `{}`)
-				} else {
-					a = s.Call(http.MethodGet, system.TicketPath(p.ticketID), p.token, "")
-				}
-				switch got := a.JSON(t); {
-				case a.Status == http.StatusServiceUnavailable:
-					mutex.Lock()
-					failed++
-					mutex.Unlock()
-					time.Sleep(5 * time.Millisecond)
-				case a.Status == http.StatusCreated:
-					p.ticketID = got["ticket_id"].(string)
-				case a.Status != http.StatusOK:
-					t.Errorf("%s: %d %s", p.user, a.Status, a.Body)
-					return
-				case got["status"] == "MATCHED":
-					p.match, p.peer = got["match_id"].(string), got["peer_user_ids"].([]any)[0].(string)
-					mutex.Lock()
-					matched++
-					mutex.Unlock()
-				default:
-					time.Sleep(10 * time.Millisecond) // between looks, as a client would
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		system.AtOnce(workers, func(int) {
+			for i := next.Add(1) - 1; i < players; i = next.Add(1) - 1 {
+				p := &everybody[i]
+				deadline := time.Now().Add(kit.Patience)
+				for p.match == "" {
+					if time.Now().After(deadline) {
+						t.Errorf("%s is not matched", p.user)
+						return
+					}
+					var a system.Answer
+					if p.ticketID == "" {
+						a = s.JoinWith(p.token, "casual", "k1", `{}`)
+					} else {
+						a = s.Call(http.MethodGet, system.TicketPath(p.ticketID), p.token, "")
+					}
+					switch got := a.JSON(t); {
+					case a.Status == http.StatusServiceUnavailable:
+						mutex.Lock()
+						failed++
+						mutex.Unlock()
+						time.Sleep(5 * time.Millisecond)
+					case a.Status == http.StatusCreated:
+						p.ticketID = got["ticket_id"].(string)
+					case a.Status != http.StatusOK:
+						t.Errorf("%s: %d %s", p.user, a.Status, a.Body)
+						return
+					case got["status"] == "MATCHED":
+						p.match, p.peer = got["match_id"].(string), got["peer_user_ids"].([]any)[0].(string)
+						mutex.Lock()
+						matched++
+						mutex.Unlock()
+					default:
+						time.Sleep(10 * time.Millisecond) // between looks, as a client would
+					}
 				}
 			}
-		}
+		})
 	})
-	killer.Wait()
+	for round := range rounds {
+		kit.Eventually(t, "some are matched", func() bool { return progress() >= (round+1)*players/(rounds+2) })
+		killRedis(s, client)
+	}
+	asking.Wait()
 	t.Logf("%d matched, %d times 503", matched, failed)
 	kit.Eventually(t, "all are told", func() bool {
 		leasesPass(s, client)

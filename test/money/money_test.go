@@ -50,7 +50,7 @@ func TestTransferInput(t *testing.T) {
 	system.WantProblem(t, s.Pay(alice, "made up", from, to, "1"), http.StatusBadRequest, "idempotency_key_unknown")
 	system.WantProblem(t, s.Call(http.MethodPost, "/v1/transfers", alice, `{"fromAccountId":1,"toAccountId":2,"amount":1}`), http.StatusBadRequest, "idempotency_key_missing")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 0 {
-		t.Errorf("%d transfers", n)
+		t.Errorf("%d transfers, want 0", n)
 	}
 	system.WantStatus(t, s.Pay(alice, key, from, to, "1"), http.StatusOK)
 }

@@ -20,8 +20,6 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-const faultPatience = 20 * time.Second
-
 // inject publishes a message past the relay.
 func inject(s *system.System, header map[string]string, data []byte) {
 	s.T.Helper()
@@ -237,7 +235,7 @@ func TestGrantsGoOnWithoutTheBroker(t *testing.T) {
 	kit.Must(t, s.NATS.Stop())
 	for n := range 5 {
 		if a := s.Grant(fmt.Sprint("k", n), "u_1", "item1"); a.Status != http.StatusOK {
-			t.Fatalf("%d %s", a.Status, a.Body)
+			t.Fatalf("answered %d %s, want 200", a.Status, a.Body)
 		}
 	}
 	if code := s.TryTick("relay"); code != http.StatusServiceUnavailable {

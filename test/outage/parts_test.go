@@ -15,8 +15,6 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-const awayPatience = 20 * time.Second
-
 // outages is a system of which each part can go away, and what is asked of it.
 type outages struct {
 	*system.System
@@ -54,7 +52,7 @@ func (o *outages) opens(path, header string) system.Answer {
 	response, err := http.DefaultClient.Do(request)
 	kit.Must(o.T, err)
 	if response.StatusCode != http.StatusOK {
-		return o.Read(response)
+		return o.Read(response, nil)
 	}
 	response.Body.Close()
 	return system.Answer{Status: response.StatusCode, Header: response.Header}

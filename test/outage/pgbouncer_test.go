@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/miniserversystem/miniserver/infra/dev/pgbouncer"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -64,7 +63,7 @@ func TestPgBouncerRestarts(t *testing.T) {
 	for c := range clients {
 		group.Go(func() {
 			for i := range each {
-				kit.Within(t, time.Minute, "a grant", func() bool {
+				granted := kit.Soon(func() bool {
 					a := s.Grant(fmt.Sprintf("k%d-%d", c, i), fmt.Sprint("u_", c), fmt.Sprint("item", i))
 					if a.Status == http.StatusOK {
 						done.Add(1)
@@ -72,30 +71,33 @@ func TestPgBouncerRestarts(t *testing.T) {
 					}
 					refused.Add(1)
 					if a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
-						t.Errorf("%d %s", a.Status, a.Body)
+						t.Errorf("a grant is answered %d %s, want 200, or 503 with Retry-After", a.Status, a.Body)
 					}
 					return false
 				})
+				if !granted {
+					t.Errorf("grant %d of client %d is never done", i, c)
+				}
 			}
 		})
 	}
-	kit.Within(t, time.Minute, "some are done", func() bool { return done.Load() > clients*each/8 })
+	kit.Eventually(t, "some are done", func() bool { return done.Load() > clients*each/8 })
 	kit.Must(t, bouncer.Stop())
-	kit.Within(t, time.Minute, "some are refused", func() bool { return refused.Load() > 0 })
+	kit.Eventually(t, "some are refused", func() bool { return refused.Load() > 0 })
 	kit.PgBouncer(t, dir, 4)
 	group.Wait()
 	t.Logf("%d done, %d refused", done.Load(), refused.Load())
 	if n := s.Count(`SELECT count(*) FROM entitlement.entitlements WHERE version = 1`); n != clients*each {
 		t.Errorf("%d entitlements at version 1, want %d", n, clients*each)
 	}
-	kit.Within(t, time.Minute, "all are told", func() bool {
+	kit.Eventually(t, "all are told", func() bool {
 		s.Tick("relay")
 		s.Tick("notify")
 		s.Tick("deliver")
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) == clients*each
 	})
 	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != clients*each {
-		t.Errorf("%d notifications", n)
+		t.Errorf("%d notifications, want %d", n, clients*each)
 	}
 }
 
@@ -105,10 +107,10 @@ func TestPgBouncerNeedsExec(t *testing.T) {
 	t.Parallel()
 	s, _, _ := pooled(t, t.TempDir())
 	if a := s.Call(http.MethodGet, "/health/readiness", "", ""); a.Status != http.StatusServiceUnavailable {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("answered %d %s, want 503", a.Status, a.Body)
 	}
 	if a := s.Grant("k1", "u_1", "item1"); a.Status != http.StatusServiceUnavailable {
-		t.Errorf("%d %s", a.Status, a.Body)
+		t.Errorf("answered %d %s, want 503", a.Status, a.Body)
 	}
-	kit.Within(t, 10*time.Second, "the log says it", func() bool { return strings.Contains(s.Log.String(), "set POSTGRES_EXEC_MODE=exec") })
+	kit.Eventually(t, "the log says it", func() bool { return strings.Contains(s.Log.String(), "set POSTGRES_EXEC_MODE=exec") })
 }

@@ -45,7 +45,7 @@ func TestOneKeyManyBodiesAtOnce(t *testing.T) {
 			t.Fatal("nobody won")
 		}
 		if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`) - before; n != 1 {
-			t.Errorf("%d effects", n)
+			t.Errorf("%d effects, want 1", n)
 		}
 		system.WantReplay(t, answers[winner], s.Post(system.GrantsPath, key, body(winner)))
 	}
@@ -90,7 +90,7 @@ func TestIfMatchAtOnce(t *testing.T) {
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d won", won)
+		t.Errorf("%d won, want 1", won)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestAnswerLost(t *testing.T) {
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: k1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		system.GrantsPath, s.Writer, len(body), body)
 	kit.Must(t, err)
-	kit.Within(t, 5*time.Second, "the grant is committed", func() bool {
+	kit.Eventually(t, "the grant is committed", func() bool {
 		return s.Count(`SELECT count(*) FROM entitlement.entitlements`) == 1
 	})
 	kit.Must(t, conn.Close())
@@ -177,7 +177,7 @@ func TestAnswerLost(t *testing.T) {
 		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`); n != 1 {
-		t.Errorf("%d events", n)
+		t.Errorf("%d events, want 1", n)
 	}
 }
 

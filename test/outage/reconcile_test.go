@@ -30,7 +30,7 @@ func TestLostByTheBroker(t *testing.T) {
 	deleteStream(t, s)
 
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE status = 'PUBLISHED'`); n != 2 {
-		t.Fatalf("%d PUBLISHED", n)
+		t.Fatalf("%d PUBLISHED, want 2", n)
 	}
 	if report := s.Tick("notify"); report.Claimed != 0 {
 		t.Fatalf("the store is gone, and notify got %+v", report)

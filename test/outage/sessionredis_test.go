@@ -4,13 +4,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/miniserversystem/miniserver/functions"
-	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
 )
@@ -38,7 +35,7 @@ func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 		}
 	}
 	for _, prefix := range []string{"session:{", "session:subject:", "rate:limit:{player:", "open:limit:{streams:"} {
-		kit.Within(t, 10*time.Second, prefix+" is in the sessions' Redis", func() bool {
+		kit.Eventually(t, prefix+" is in the sessions' Redis", func() bool {
 			system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", alice, ""), http.StatusOK) // is counted
 			keys, err := client.Keys(t.Context(), prefix+"*").Result()
 			kit.Must(t, err)
@@ -51,25 +48,14 @@ func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 	system.WantProblem(t, v.Do(http.MethodGet, "/v1/matchmaking/tickets", ""), http.StatusServiceUnavailable, "unavailable")
 
 	// A process that was just started knows neither.
-	gateway, err := functions.Named(functions.GatewayName)
-	kit.Must(t, err)
-	tickets, err := functions.Named("ticket")
-	kit.Must(t, err)
-	ready := func(f fn.Function) error {
-		runtime := fn.NewRuntime(s.Settings(), telemetry.NewLogger(s.Log, "debug"), functions.All)
-		defer runtime.Close()
-		runtime.Invoke = runtime.Here
-		must(t, runtime.Host(f))
-		return runtime.Ready(t.Context())
-	}
-	if err := ready(gateway); err != nil {
+	if err := s.Ready(functions.GatewayName); err != nil {
 		t.Errorf("the gateway is not ready without the queues' Redis: %v", err)
 	}
-	if ready(tickets) == nil {
+	if s.Ready("ticket") == nil {
 		t.Error("ticket is ready without the queues' Redis, want not")
 	}
 	kit.Must(t, own.Stop())
-	if ready(gateway) == nil {
+	if s.Ready(functions.GatewayName) == nil {
 		t.Error("the gateway is ready without the sessions' Redis, want not")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
@@ -51,7 +50,7 @@ func TestSubjectsAreAcceptedSideBySide(t *testing.T) {
 		_, answered := s.Try("notify")
 		ended <- answered
 	}()
-	kit.Within(t, 20*time.Second, "the grant's notification is there while the transfer's waits", func() bool {
+	kit.Eventually(t, "the grant's notification is there while the transfer's waits", func() bool {
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_1'`) == 1
 	})
 	select {
@@ -81,7 +80,7 @@ func TestRequestsFromGrantToSent(t *testing.T) {
 	requests := func() int64 { return statements.Pieces.Load() + messages.Pieces.Load() }
 	settled := func() {
 		last, same := requests(), 0
-		kit.Within(t, 20*time.Second, "nothing is under way", func() bool {
+		kit.Eventually(t, "nothing is under way", func() bool {
 			if now := requests(); now != last {
 				last, same = now, 0
 			}
@@ -97,7 +96,7 @@ func TestRequestsFromGrantToSent(t *testing.T) {
 		toDatabase, toBroker := statements.Pieces.Load(), messages.Pieces.Load()
 		item := fmt.Sprint("item", i)
 		system.WantStatus(t, s.Grant(item, "u_1", item), http.StatusOK)
-		kit.Within(t, 20*time.Second, item+" is SENT", func() bool {
+		kit.Eventually(t, item+" is SENT", func() bool {
 			return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT' AND payload->>'stock_keeping_unit' = $1`, item) == 1
 		})
 		settled()

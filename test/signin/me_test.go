@@ -29,7 +29,7 @@ func TestRegisterAtOnce(t *testing.T) {
 		system.AtOnce(clients, func(i int) {
 			a := s.Call(method, system.MePath, token, "")
 			if a.Status != http.StatusOK {
-				t.Errorf("%d %s", a.Status, a.Body)
+				t.Errorf("answered %d %s, want 200", a.Status, a.Body)
 				return
 			}
 			ids[i], _ = a.JSON(t)["user_id"].(string)
@@ -144,7 +144,7 @@ func TestRolesFollowTheToken(t *testing.T) {
 	s.UserID(operator)
 	system.WantProblem(t, s.Call(http.MethodGet, "/debug/notification/inbox/u_1", token("player"), ""), http.StatusForbidden, "role_missing")
 	if n := s.Count(`SELECT count(*) FROM account.users`); n != 1 {
-		t.Errorf("%d users", n)
+		t.Errorf("%d users, want 1", n)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestMarkRead(t *testing.T) {
 	system.AtOnce(readers, func(i int) {
 		a := read(id, alice)
 		if a.Status != http.StatusOK {
-			t.Errorf("%d %s", a.Status, a.Body)
+			t.Errorf("answered %d %s, want 200", a.Status, a.Body)
 			return
 		}
 		at[i] = fmt.Sprint(a.JSON(t)["read_at"])

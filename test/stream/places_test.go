@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -61,7 +60,7 @@ func TestStreamsOfOneUser(t *testing.T) {
 	system.WantStatus(t, a, http.StatusOK)
 	system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", alice, ""), http.StatusOK)
 	closes[0]()
-	kit.Within(t, 10*time.Second, "a place of hers is free", func() bool {
+	kit.Eventually(t, "a place of hers is free", func() bool {
 		a, _ = other.OpenStream(alice)
 		return a.Status == http.StatusOK
 	})

@@ -34,6 +34,7 @@ func (i *CodeIssuer) LogoutClaims(sid string, change map[string]any) map[string]
 	return i.Claims(claims)
 }
 
+// LogoutToken is what tells of the end of the session sid, with some claims changed.
 func (i *CodeIssuer) LogoutToken(t testing.TB, sid string, change map[string]any) string {
 	t.Helper()
 	return Sign(t, jose.RS256, jose.JSONWebKey{Key: i.Key, KeyID: "k1"}, i.LogoutClaims(sid, change), nil)
@@ -69,6 +70,7 @@ type SigningIn struct {
 // under the race detector.
 var issuerKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
+// NewCodeIssuer starts a CodeIssuer, which ends with the test.
 func NewCodeIssuer(t testing.TB) *CodeIssuer {
 	t.Helper()
 	key, err := issuerKey()

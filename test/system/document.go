@@ -29,12 +29,14 @@ type Document struct {
 	compiled map[string]*jsonschema.Schema
 }
 
+// Operation is one method of one path in the document.
 type Operation struct {
 	ID, Method, Path string
 	Parameters       []any
 	Pointer          string // to the operation in the document
 }
 
+// OpenAPI returns the document of all functions.
 var OpenAPI = sync.OnceValues(func() (*Document, error) {
 	text, err := fn.OpenAPI(functions.All)
 	if err != nil {
@@ -68,6 +70,7 @@ var OpenAPI = sync.OnceValues(func() (*Document, error) {
 	return d, nil
 })
 
+// EscapePointer makes a token part of a JSON pointer.
 func EscapePointer(token string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }

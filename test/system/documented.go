@@ -19,6 +19,7 @@ type Answers struct {
 	StandIns bool // functions are replaced, by ones that answer as none does
 }
 
+// Saw reports whether an operation has been answered with status.
 func (a *Answers) Saw(operation string, status int) bool {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()

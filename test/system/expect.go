@@ -45,6 +45,7 @@ func WantProblem(t testing.TB, a Answer, status int, code string) {
 	}
 }
 
+// WantStatus fails unless a has this status.
 func WantStatus(t testing.TB, a Answer, status int) {
 	t.Helper()
 	if a.Status != status {
@@ -52,6 +53,7 @@ func WantStatus(t testing.TB, a Answer, status int) {
 	}
 }
 
+// WantReplay fails unless second repeats first, and says so.
 func WantReplay(t testing.TB, first, second Answer) {
 	t.Helper()
 	if second.Status != first.Status || string(second.Body) != string(first.Body) || second.Header.Get("ETag") != first.Header.Get("ETag") {

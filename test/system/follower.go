@@ -59,12 +59,8 @@ func (s *System) OpenStream(token string) (a Answer, close func()) {
 	return Answer{response.StatusCode, response.Header, body}, func() {}
 }
 
-const (
-	StreamPath     = "/v1/me/notifications/stream"
-	StreamPatience = 20 * time.Second
-	// LookEvery is how often a stream looks by itself: what comes sooner was nudged.
-	LookEvery = 10 * time.Second
-)
+// LookEvery is how often a stream looks by itself: what comes sooner was nudged.
+const LookEvery = 10 * time.Second
 
 // StreamEvent is one event of a stream, as EventSource would hand it on.
 type StreamEvent struct {
@@ -92,6 +88,7 @@ func (s *System) Follow(token string, headers ...string) *Follower {
 	return s.FollowAt(StreamPath, token, headers...)
 }
 
+// FollowAt is Follow for a path with a query.
 func (s *System) FollowAt(path, token string, headers ...string) *Follower {
 	s.T.Helper()
 	ctx, hangUp := context.WithCancel(context.Background())
@@ -105,13 +102,14 @@ func (s *System) FollowAt(path, token string, headers ...string) *Follower {
 		name, value, _ := strings.Cut(h, ": ")
 		request.Header.Set(name, value)
 	}
+	f := &Follower{t: s.T, HangUp: hangUp, Ended: make(chan struct{})}
 	response, err := http.DefaultClient.Do(request)
-	kit.Must(s.T, err)
-	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(response.Body)
-		s.T.Fatalf("no stream: %s %s", response.Status, body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		s.T.Errorf("no stream: %+v", s.Read(response, err))
+		close(f.Ended)
+		return f
 	}
-	f := &Follower{t: s.T, Header: response.Header, HangUp: hangUp, Ended: make(chan struct{})}
+	f.Header = response.Header
 	go func() {
 		defer close(f.Ended)
 		defer response.Body.Close()
@@ -155,12 +153,14 @@ func (f *Follower) read(body io.Reader) error {
 	return lines.Err()
 }
 
+// Got returns the events so far.
 func (f *Follower) Got() []StreamEvent {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	return slices.Clone(f.events)
 }
 
+// Position is the id of the last event, to go on from.
 func (f *Follower) Position() string {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -192,6 +192,7 @@ func (f *Follower) WantEnd(why string) error {
 	}
 }
 
+// Open reports whether the stream has not ended.
 func (f *Follower) Open() bool {
 	select {
 	case <-f.Ended:

@@ -13,6 +13,7 @@ type CloudEvent struct {
 	Data             string
 }
 
+// Purchase is an event of the shop: "completed" or "refunded".
 func Purchase(kind, id, user, item, purchase string) CloudEvent {
 	return CloudEvent{id, "/shop", "purchase." + kind, ChangeBody(user, item, kind, purchase)}
 }
@@ -46,6 +47,7 @@ func (e CloudEvent) Envelope(change map[string]any) string {
 	return string(text)
 }
 
+// Envelope sends a body as a structured event.
 func (s *System) Envelope(body string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodPost, EventsPath, s.Writer, body, "Content-Type: application/cloudevents+json; charset=UTF-8")
@@ -57,11 +59,13 @@ func (s *System) Grant(key, user, item string, headers ...string) Answer {
 	return s.Call(http.MethodPost, "/v1/entitlements/grants", s.Writer, ChangeBody(user, item, "purchase", "p_"+key), append(headers, "Idempotency-Key: "+key)...)
 }
 
+// Revoke revokes item of user with key, as the purchase service.
 func (s *System) Revoke(key, user, item string, headers ...string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodPost, "/v1/entitlements/revokes", s.Writer, ChangeBody(user, item, "refund", "p_"+key), append(headers, "Idempotency-Key: "+key)...)
 }
 
+// ChangeBody is what a grant or a revoke asks for.
 func ChangeBody(user, item, reason, purchase string) string {
 	body, err := json.Marshal(map[string]string{"user_id": user, "stock_keeping_unit": item, "reason": reason, "purchase_id": purchase})
 	if err != nil {
@@ -70,4 +74,5 @@ func ChangeBody(user, item, reason, purchase string) string {
 	return string(body)
 }
 
+// SKU is one of many items.
 func SKU(n int) string { return fmt.Sprint("item", n) }

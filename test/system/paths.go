@@ -1,22 +1,20 @@
 package system
 
-import ()
-
+// What tests ask for most.
 const (
-	LogoutEvent     = "http://schemas.openid.net/event/backchannel-logout"
+	GrantsPath      = "/v1/entitlements/grants"
+	RevokesPath     = "/v1/entitlements/revokes"
+	EventsPath      = "/v1/events"
+	MePath          = "/v1/me"
+	InboxPath       = "/v1/me/notifications"
+	StreamPath      = "/v1/me/notifications/stream"
+	OverviewPath    = "/v1/me/overview"
+	TicketListPath  = "/v1/matchmaking/tickets"
 	BackChannelPath = "/logout/backchannel"
-	formType        = "Content-Type: application/x-www-form-urlencoded"
 )
 
 const (
-	GrantsPath  = "/v1/entitlements/grants"
-	RevokesPath = "/v1/entitlements/revokes"
-	EventsPath  = "/v1/events"
+	// LogoutEvent is what makes a token one that tells of the end of a session.
+	LogoutEvent = "http://schemas.openid.net/event/backchannel-logout"
+	formType    = "Content-Type: application/x-www-form-urlencoded"
 )
-
-const (
-	MePath    = "/v1/me"
-	InboxPath = "/v1/me/notifications"
-)
-
-const OverviewPath = "/v1/me/overview"

@@ -31,6 +31,7 @@ type People struct {
 	Fetched atomic.Int64 // how often its keys were asked for
 }
 
+// NewPeople starts an issuer, which ends with the test. All issuers of a room share a key.
 func NewPeople(t testing.TB) *People {
 	t.Helper()
 	key, err := issuerKey()
@@ -67,6 +68,7 @@ func (i *People) Claims(change map[string]any) map[string]any {
 	return c
 }
 
+// Sign makes a JSON Web Token.
 func Sign(t testing.TB, algorithm jose.SignatureAlgorithm, key any, claims map[string]any, header map[jose.HeaderKey]any) string {
 	t.Helper()
 	options := (&jose.SignerOptions{}).WithType("JWT")
@@ -80,6 +82,7 @@ func Sign(t testing.TB, algorithm jose.SignatureAlgorithm, key any, claims map[s
 	return token
 }
 
+// Token is an access token with Claims.
 func (i *People) Token(t testing.TB, change map[string]any) string {
 	t.Helper()
 	return Sign(t, jose.RS256, jose.JSONWebKey{Key: i.Key, KeyID: "k1"}, i.Claims(change), nil)
@@ -89,9 +92,10 @@ func (i *People) Token(t testing.TB, change map[string]any) string {
 func (s *System) UserID(token string) string {
 	s.T.Helper()
 	a := s.Call(http.MethodPost, "/v1/me", token, "")
-	WantStatus(s.T, a, http.StatusOK)
-	id, _ := a.JSON(s.T)["user_id"].(string)
-	return id
+	if a.Status != http.StatusOK {
+		s.T.Errorf("registering is answered %d %s, want 200", a.Status, a.Body)
+	}
+	return a.Text("user_id")
 }
 
 // Player returns an access token of a player.
@@ -100,6 +104,7 @@ func (i *People) Player(t testing.TB, user string) string {
 	return i.Token(t, map[string]any{"sub": user, "realm_access": map[string]any{"roles": []string{"player"}}})
 }
 
+// Part is a part of a token that a test puts together itself.
 func Part(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

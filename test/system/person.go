@@ -56,9 +56,7 @@ func (p *Person) Once(method, path string, headers ...string) Answer {
 	}
 	client := *p.Browser.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	response, err := client.Do(request)
-	kit.Must(p.t, err)
-	return p.System.In(p.t).Read(response)
+	return p.System.In(p.t).Read(client.Do(request))
 }
 
 // AtCallback signs in at the issuer, and returns the path to which it then sends
@@ -109,8 +107,11 @@ type Provider interface {
 }
 
 // SignInLifetime is how long access tokens of the suite live: the gateway renews
-// them ten seconds before their end, so after about two.
-const SignInLifetime = 12 * time.Second
+// them ten seconds before their end, so after about one.
+const SignInLifetime = 11 * time.Second
+
+// RenewalDue is when tokens of SignInLifetime are due, whole seconds being what they know.
+const RenewalDue = 2 * time.Second
 
 // devIssuer is the development issuer.
 type devIssuer struct{ *issuer.Server }
@@ -122,6 +123,8 @@ func (d devIssuer) EndSessions(username string) error {
 	return nil
 }
 
+// StartIssuer starts a development issuer that sends people back to gateway, and tells it
+// of sessions that end if told is true.
 func StartIssuer(t *testing.T, gateway string, lifetime time.Duration, told bool) Provider {
 	t.Helper()
 	options := issuer.Options{
@@ -144,6 +147,7 @@ type Person struct {
 	Browser *browser.Browser
 }
 
+// Person is somebody who has not signed in yet.
 func (s *System) Person() *Person { return &Person{s.T, s, browser.New()} }
 
 // SignIn signs in and wants to end at path.
@@ -184,14 +188,10 @@ func (p *Person) Do(method, path, body string, headers ...string) Answer {
 		name, value, _ := strings.Cut(h, ": ")
 		request.Header.Set(name, value)
 	}
-	response, err := p.Browser.Client().Do(request)
-	kit.Must(p.t, err)
-	defer response.Body.Close()
-	read, err := io.ReadAll(response.Body)
-	kit.Must(p.t, err)
-	return Answer{response.StatusCode, response.Header, read}
+	return p.System.In(p.t).Read(p.Browser.Client().Do(request))
 }
 
+// Cookie is the value of the session's cookie, "" without one.
 func (p *Person) Cookie() string {
 	p.t.Helper()
 	u, err := url.Parse(p.System.URL)
@@ -204,4 +204,5 @@ func (p *Person) Cookie() string {
 	return ""
 }
 
+// CSRF is the header that every request of ours with a cookie has.
 const CSRF = "X-CSRF: 1"

@@ -12,30 +12,51 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/process"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
+
+// Settings are those that the system was started with.
+func (s *System) Settings() settings.Settings { return s.Runtime.Settings }
+
+// invoke asks a function past the gateway: the request's host is its name.
+func (s *System) invoke(r *http.Request) (*http.Response, error) {
+	return s.Runtime.Invoke.RoundTrip(r)
+}
+
+// Gateway is the gateway of a system in one process, without a server.
+func (s *System) Gateway() http.Handler {
+	return s.Runtime.Here[functions.GatewayName]
+}
+
+// Ready returns why a process that has just been started is not ready for a function, nil
+// when it is.
+func (s *System) Ready(function string) error {
+	s.T.Helper()
+	f, err := functions.Named(function)
+	kit.Must(s.T, err)
+	runtime := fn.NewRuntime(s.Settings(), s.Runtime.Log, functions.All)
+	defer runtime.Close()
+	return runtime.Ready(s.T.Context(), f)
+}
 
 // BehindServe is the system as a process serves it, with the limits of process.Serve.
 func (s *System) BehindServe() (address string) {
 	s.T.Helper()
 	listener := kit.Listen(s.T)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	handler := s.Runtime.Here[functions.GatewayName]
-	go func() { done <- process.Serve(ctx, listener, handler, s.Settings(), func() {}) }()
-	s.T.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			s.T.Errorf("Serve: %v", err)
-		}
-	})
+	s.serve(listener, s.Runtime, s.Gateway())
 	return listener.Addr().String()
 }
 
-// Another is the same system in one more process.
-func (s *System) Another() *System {
+// Another is the same system in one more process, which has other settings when change
+// is given.
+func (s *System) Another(change ...func(*settings.Settings)) *System {
 	s.T.Helper()
-	runtime := fn.NewRuntime(s.Settings(), s.Runtime.Log, functions.All)
+	own := s.Settings()
+	for _, do := range change {
+		do(&own)
+	}
+	runtime := fn.NewRuntime(own, s.Runtime.Log, functions.All)
 	handler, err := functions.Together(runtime)
 	kit.Must(s.T, err)
 	listener := kit.Listen(s.T)
@@ -49,11 +70,18 @@ func (s *System) Another() *System {
 
 // serve runs a handler as a process does, and returns what SIGTERM would do.
 func (s *System) serve(listener net.Listener, runtime *fn.Runtime, handler http.Handler) (stop func() error) {
+	s.T.Helper()
+	aging := &agingListener{Listener: listener, open: map[*agingConn]bool{}}
+	s.served = append(s.served, aging)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- process.Serve(ctx, listener, handler, runtime.Settings, runtime.StopClaiming) }()
+	go func() { served <- process.Serve(ctx, aging, handler, runtime.Settings, runtime.StopClaiming) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-served })
-	s.T.Cleanup(func() { _ = stop() })
+	s.T.Cleanup(func() {
+		if err := stop(); err != nil {
+			s.T.Logf("the end of a process: %v", err)
+		}
+	})
 	return stop
 }
 
@@ -62,7 +90,7 @@ func (s *System) Served() (stop func() error) {
 	s.T.Helper()
 	listener := kit.Listen(s.T)
 	s.URL = "http://" + listener.Addr().String()
-	return s.serve(listener, s.Runtime, s.Runtime.Here[functions.GatewayName])
+	return s.serve(listener, s.Runtime, s.Gateway())
 }
 
 // Apart puts the gateway into a process of its own, and each of the other

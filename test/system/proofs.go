@@ -11,6 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
+// MoneyMoves proves that transfers do what they say, whatever lies between the functions
+// and Postgres.
 func MoneyMoves(t *testing.T, s *System, people *People) {
 	operator := people.Token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
 	alice, bob := people.Player(t, "alice"), people.Player(t, "bob")
@@ -20,7 +22,7 @@ func MoneyMoves(t *testing.T, s *System, people *People) {
 	WantStatus(t, first, http.StatusOK)
 	again := s.Call(http.MethodPost, "/v1/transfers", alice, ` { "amount" : 0.00010, "toAccountId":`+to+`,"fromAccountId":`+from+`}`, "Idempotency-Key: "+key)
 	if again.Status != http.StatusOK || string(again.Body) != string(first.Body) || again.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("%d %s", again.Status, again.Body)
+		t.Errorf("this should not be answered %d %s", again.Status, again.Body)
 	}
 	WantProblem(t, s.Pay(alice, key, from, to, "0.0002"), http.StatusConflict, "idempotency_key_reused")
 	if a := s.Call(http.MethodGet, "/v1/accounts/"+from, alice, ""); !strings.Contains(string(a.Body), `"balance":123456789012345.6788`) {
@@ -45,14 +47,14 @@ func MoneyMoves(t *testing.T, s *System, people *People) {
 	for range 2 {
 		a := s.Pay(bob, tooMuch, to, from, "1")
 		if a.Status != http.StatusOK || string(a.Body) != `{"status":"FAILED","errorCode":"INSUFFICIENT_BALANCE"}` {
-			t.Errorf("%d %s", a.Status, a.Body)
+			t.Errorf("this should not be answered %d %s", a.Status, a.Body)
 		}
 	}
 	// An operator takes it back, once.
 	for want, key := range map[string]string{"SUCCEEDED": s.TransferKey(operator)} {
 		a := s.Call(http.MethodPost, "/v1/transfers/"+id+"/reversals", operator, "", "Idempotency-Key: "+key)
 		if a.Status != http.StatusOK || a.JSON(t)["status"] != want {
-			t.Errorf("%d %s", a.Status, a.Body)
+			t.Errorf("this should not be answered %d %s", a.Status, a.Body)
 		}
 	}
 	if a := s.Call(http.MethodPost, "/v1/transfers/"+id+"/reversals", operator, "", "Idempotency-Key: "+s.TransferKey(operator)); a.JSON(t)["errorCode"] != "ALREADY_REVERSED" {
@@ -63,10 +65,11 @@ func MoneyMoves(t *testing.T, s *System, people *People) {
 	}
 	report := s.Call(http.MethodGet, "/v1/reconciliation", operator, "")
 	if !strings.Contains(string(report.Body), `"balanced":true,"currencies":[{"currency":"EUR","accounts":2,"held":123456789012345.6789,"issued":-123456789012345.6789,"total":0}]`) {
-		t.Errorf("%d %s", report.Status, report.Body)
+		t.Errorf("this should not be answered %d %s", report.Status, report.Body)
 	}
 }
 
+// OneKeyAtOnce proves that 64 requests at once with one key have one effect and one answer.
 func OneKeyAtOnce(t *testing.T, s *System) {
 	const clients = 64
 	bodies := make([]string, clients)

@@ -13,15 +13,13 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-const (
-	TicketListPath = "/v1/matchmaking/tickets"
-	QueuePatience  = 20 * time.Second
-)
-
+// JoinPath is where one joins the queue of mode.
 func JoinPath(mode string) string { return "/v1/matchmaking/queues/" + mode + "/tickets" }
 
+// TicketPath is where a ticket is.
 func TicketPath(ticketID string) string { return TicketListPath + "/" + ticketID }
 
+// FollowPath is the stream that follows a ticket, too.
 func FollowPath(ticketID string) string { return StreamPath + "?ticket_id=" + ticketID }
 
 func joinBody(key, attrs string) string {
@@ -38,11 +36,13 @@ func (s *System) JoinWith(token, mode, key, attributes string) Answer {
 func (s *System) Joined(token, mode, key, attributes string) (ticketID string) {
 	s.T.Helper()
 	a := s.JoinWith(token, mode, key, attributes)
-	WantStatus(s.T, a, http.StatusCreated)
-	ticketID, _ = a.JSON(s.T)["ticket_id"].(string)
-	return ticketID
+	if a.Status != http.StatusCreated {
+		s.T.Errorf("joining %s is answered %d %s, want 201", mode, a.Status, a.Body)
+	}
+	return a.Text("ticket_id")
 }
 
+// ReadTicket returns a ticket, which must be there.
 func (s *System) ReadTicket(token, ticketID string) map[string]any {
 	s.T.Helper()
 	a := s.Call(http.MethodGet, TicketPath(ticketID), token, "")
@@ -50,6 +50,7 @@ func (s *System) ReadTicket(token, ticketID string) map[string]any {
 	return a.JSON(s.T)
 }
 
+// CancelTicket asks for the end of a ticket.
 func (s *System) CancelTicket(token, ticketID string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodDelete, TicketPath(ticketID), token, "")

@@ -19,8 +19,10 @@ func (p *StandIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.Function.ServeHTTP(w, r)
 }
 
+// Answers lets instead answer from now on.
 func (p *StandIn) Answers(instead http.HandlerFunc) { p.instead.Store(&instead) }
 
+// Recovers lets the function answer again.
 func (p *StandIn) Recovers() { p.instead.Store(nil) }
 
 // StandIn must be called before the first request.

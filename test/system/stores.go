@@ -41,6 +41,7 @@ func (s *System) Untouched(do func()) {
 	}
 }
 
+// JetStream is a client of the system's broker, past the functions, and what closes it.
 func JetStream(t *testing.T, s *System) (jetstream.JetStream, func()) {
 	t.Helper()
 	conn, err := nats.Connect(s.NATS.URL())

@@ -1,3 +1,7 @@
+// Package system gives tests everything together: all functions in one process or in
+// several, on stores of the test's own, people who sign in, and what one asks and expects
+// of it. Each answer that a test gets by way of it is checked against the OpenAPI
+// document.
 package system
 
 import (
@@ -34,6 +38,8 @@ type System struct {
 	Operator string // access token of an operator
 	Log      *Log
 	Seen     *Answers
+
+	served []*agingListener // what Served and Apart began
 }
 
 // Start starts a system without a schedule: tests tick it, or let wakes do it.
@@ -80,6 +86,3 @@ func (s *System) serveOn(listener net.Listener, handler http.Handler, runtimes .
 		}
 	})
 }
-
-// Settings are those that the system was started with.
-func (s *System) Settings() settings.Settings { return s.Runtime.Settings }

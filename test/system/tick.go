@@ -8,19 +8,13 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/lease"
-	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // TryTick runs a function's tick that may fail, and returns its status.
 func (s *System) TryTick(function string) int {
 	s.T.Helper()
-	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
-	kit.Must(s.T, err)
-	response, err := s.Runtime.Invoke.RoundTrip(request)
-	kit.Must(s.T, err)
-	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body)
-	return response.StatusCode
+	_, status, _ := s.tick(function)
+	return status
 }
 
 // TellAll drains what was granted into the inboxes.
@@ -36,23 +30,39 @@ func (s *System) Tick(function string) lease.Report {
 	s.T.Helper()
 	report, answered := s.Try(function)
 	if answered != "" {
-		s.T.Fatalf("tick of %s: %s", function, answered)
+		s.T.Errorf("tick of %s: %s", function, answered)
 	}
 	return report
 }
 
-// Try is tick for one that may fail; then it says what it answered.
+// Try is Tick for one that may fail; then it says what it answered.
 func (s *System) Try(function string) (report lease.Report, answered string) {
 	s.T.Helper()
-	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
-	kit.Must(s.T, err)
-	response, err := s.Runtime.Invoke.RoundTrip(request)
-	kit.Must(s.T, err)
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(response.Body)
-		return report, fmt.Sprintf("%d %s", response.StatusCode, body)
+	report, status, body := s.tick(function)
+	if status != http.StatusOK {
+		return report, fmt.Sprintf("%d %s", status, body)
 	}
-	kit.Must(s.T, json.NewDecoder(response.Body).Decode(&report))
 	return report, ""
+}
+
+func (s *System) tick(function string) (report lease.Report, status int, body []byte) {
+	s.T.Helper()
+	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
+	if err != nil {
+		s.T.Error(err)
+		return report, 0, nil
+	}
+	response, err := s.invoke(request)
+	if err != nil {
+		return report, 0, []byte(err.Error())
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	if err == nil && response.StatusCode == http.StatusOK {
+		err = json.Unmarshal(body, &report)
+	}
+	if err != nil {
+		s.T.Errorf("tick of %s: %q: %v", function, body, err)
+	}
+	return report, response.StatusCode, body
 }

@@ -61,7 +61,7 @@ func (v *Visitor) Open(route fn.Route, path, body string, headers []string) Answ
 	kit.Must(v.S.T, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return v.S.Read(response)
+		return v.S.Read(response, nil)
 	}
 	first := make([]byte, 512)
 	n, err := io.ReadAtLeast(response.Body, first, 1)
@@ -77,6 +77,7 @@ type Visitor struct {
 	Got     strings.Builder // every answer, whole
 }
 
+// Visitor is a browser that knows nobody.
 func (s *System) Visitor() *Visitor { return &Visitor{S: s} }
 
 // Do sends a request with the visitor's cookies; headers are "Name: value".
@@ -104,6 +105,7 @@ func (v *Visitor) Do(method, path, body string, headers ...string) Answer {
 	return a
 }
 
+// CookieHeader is what the visitor sends as Cookie.
 func (v *Visitor) CookieHeader() string {
 	var pairs []string
 	for _, c := range v.Cookies {
