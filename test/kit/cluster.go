@@ -50,22 +50,15 @@ func RedisCluster(t testing.TB) string {
 		defer client.Close()
 		nodes, url = append(nodes, client), node.URL()
 		first, last := clusterSlots*i/clusterNodes, clusterSlots*(i+1)/clusterNodes-1
-		must(t, client.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", first, last).Err())
-		must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+		Must(t, client.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", first, last).Err())
+		Must(t, client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 		port, bus := node.Ports()
 		if i > 0 {
-			must(t, nodes[0].Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port, bus).Err())
+			Must(t, nodes[0].Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port, bus).Err())
 		}
 	}
-	for deadline := time.Now().Add(clusterWithin); ; {
-		if formed(ctx, nodes) {
-			return url
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the cluster is not formed after %s", clusterWithin)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	Within(t, clusterWithin, "the nodes of the cluster know each other", func() bool { return formed(ctx, nodes) })
+	return url
 }
 
 // formed reports whether every node knows all of them and all slots.
@@ -77,11 +70,4 @@ func formed(ctx context.Context, nodes []*redis.Client) bool {
 		}
 	}
 	return true
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,0 +1,87 @@
+package kit_test
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// A link is cut and mended at the same address, hangs without losing what was sent, and
+// is as slow as it is told to be.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	echo := kit.Listen(t)
+	t.Cleanup(func() { _ = echo.Close() })
+	go func() {
+		for {
+			conn, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	link, address := kit.Through(t, "tcp://"+echo.Addr().String())
+	at, err := url.Parse(address)
+	kit.Must(t, err)
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", at.Host)
+		kit.Must(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	answer := make([]byte, 1)
+	ask := func(conn net.Conn) {
+		t.Helper()
+		_, err := conn.Write([]byte("x"))
+		kit.Must(t, err)
+		kit.Must(t, conn.SetReadDeadline(time.Now().Add(kit.Patience)))
+		_, err = io.ReadFull(conn, answer)
+		kit.Must(t, err)
+	}
+
+	conn := dial()
+	ask(conn)
+	if n := link.Pieces.Load(); n != 1 {
+		t.Errorf("%d pieces were sent, want 1", n)
+	}
+	link.Cut()
+	if _, err := conn.Read(answer); err == nil {
+		t.Error("a connection outlives the cut")
+	}
+	if refused, err := net.Dial("tcp", at.Host); err == nil {
+		_ = refused.Close()
+		t.Error("a link that is cut takes connections")
+	}
+	link.Mend()
+	conn = dial()
+	ask(conn)
+
+	link.Hang()
+	_, err = conn.Write([]byte("x"))
+	kit.Must(t, err)
+	kit.Must(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	if _, err := conn.Read(answer); err == nil {
+		t.Error("a link that hangs carries something")
+	}
+	link.Mend()
+	kit.Must(t, conn.SetReadDeadline(time.Now().Add(kit.Patience)))
+	_, err = io.ReadFull(conn, answer)
+	kit.Must(t, err)
+
+	const slow = 20 * time.Millisecond
+	link.Slow(slow)
+	began := time.Now()
+	ask(conn)
+	if took := time.Since(began); took < 2*slow {
+		t.Errorf("there and back took %s, want %s each way", took, slow)
+	}
+}
