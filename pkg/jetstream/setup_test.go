@@ -55,7 +55,7 @@ func setup(t testing.TB) *fixture {
 func (f *fixture) start() {
 	f.t.Helper()
 	n, err := natsserver.Start(f.t.Context(), natsserver.Options{Dir: f.dir})
-	must(f.t, err)
+	kit.Must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	if f.nats != nil && f.nats.URL() != n.URL() {
 		f.t.Fatalf("NATS came back at %s", n.URL())

@@ -95,7 +95,7 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func silent(t testing.TB) string {
 	t.Helper()
 	var listener net.Listener
-	eventually(t, "a free port", func() bool {
+	kit.Eventually(t, "a free port", func() bool {
 		port, err := proc.FreePort(0)
 		if err == nil {
 			listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

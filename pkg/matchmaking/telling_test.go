@@ -59,7 +59,7 @@ func tellingOn(s setup) *telling {
 func (f *telling) startNATS() {
 	f.t.Helper()
 	n, err := natsserver.Start(f.t.Context(), natsserver.Options{Dir: f.dir})
-	must(f.t, err)
+	kit.Must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	f.nats = n
 }
