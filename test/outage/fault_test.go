@@ -168,7 +168,7 @@ func TestBrokerLosesItsStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	own, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = own.Stop() })
 	s := system.Start(t, "WAKES=false", "NATS_URL="+own.URL())
 	tickAll := func() {
@@ -185,9 +185,9 @@ func TestBrokerLosesItsStore(t *testing.T) {
 	for range 12 {
 		tickAll()
 	}
-	must(t, os.RemoveAll(filepath.Join(dir, "jetstream")))
+	kit.Must(t, os.RemoveAll(filepath.Join(dir, "jetstream")))
 	again, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	s.Grant("after", "u_3", "item1")
 	kit.Eventually(t, "three are told", func() bool {

@@ -15,7 +15,7 @@ import (
 
 // pooled is a system whose connections to Postgres go through a PgBouncer in
 // transaction mode: far more of them than Postgres has.
-func pooled(t *testing.T, dir string, environment ...string) (*system, *signedIssuer, *pgbouncer.Server) {
+func pooled(t *testing.T, dir string, environment ...string) (*system.System, *system.People, *pgbouncer.Server) {
 	t.Helper()
 	bouncer := kit.PgBouncer(t, dir, 4)
 	direct := kit.Database(t)

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"fmt"
-	"github.com/miniserversystem/miniserver/pkg/process"
 	"net/http"
 	"slices"
 	"testing"

@@ -37,7 +37,9 @@ func (s *System) Ready(function string) error {
 	kit.Must(s.T, err)
 	runtime := fn.NewRuntime(s.Settings(), s.Runtime.Log, functions.All)
 	defer runtime.Close()
-	return runtime.Ready(s.T.Context(), f)
+	runtime.Invoke = runtime.Here
+	kit.Must(s.T, runtime.Host(f))
+	return runtime.Ready(s.T.Context())
 }
 
 // BehindServe is the system as a process serves it, with the limits of process.Serve.
