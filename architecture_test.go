@@ -57,7 +57,7 @@ var layers = [][]string{
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/conformance"}
+var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/system", "test/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}
