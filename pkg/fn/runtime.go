@@ -51,7 +51,7 @@ func NewRuntime(s settings.Settings, log *slog.Logger, registry []Function) *Run
 func (rt *Runtime) Host(functions ...Function) error {
 	rt.hosted = append(rt.hosted, functions...)
 	for _, f := range functions {
-		if err := rt.missing(f); err != nil {
+		if err := rt.Missing(f); err != nil {
 			return err
 		}
 		env, err := rt.build(f)
@@ -81,9 +81,9 @@ func (rt *Runtime) RunSchedule(ctx context.Context) {
 	tick.Run(ctx, schedule, rt.Invoke, rt.Log)
 }
 
-// missing returns an error that names the settings that f needs and does not have,
+// Missing returns an error that names the settings that f needs and does not have,
 // nil when it can run.
-func (rt *Runtime) missing(f Function) error {
+func (rt *Runtime) Missing(f Function) error {
 	s := rt.Settings
 	sessions, _ := s.SessionRedis()
 	var missing []string

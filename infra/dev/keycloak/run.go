@@ -22,6 +22,7 @@ const (
 	database = "dev-mem"
 
 	readyTimeout = 3 * time.Minute
+	readyPoll    = 100 * time.Millisecond
 	askTimeout   = 10 * time.Second
 )
 
@@ -64,7 +65,11 @@ func run(ctx context.Context, found installation, port int, realm []byte, out io
 				told = time.Now()
 				fmt.Fprintf(out, "keycloak: starting since %.0f s\n", time.Since(began).Seconds())
 			}
-			return s.answers(ctx)
+			err := s.answers(ctx)
+			if err != nil {
+				_ = proc.Sleep(ctx, readyPoll) // what starts needs the processor more than we do
+			}
+			return err
 		},
 	}.Start(ctx)
 	if err != nil {
