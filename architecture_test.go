@@ -29,7 +29,7 @@ const module = "github.com/miniserversystem/miniserver"
 // of its own layer only where peers says so.
 var layers = [][]string{
 	{"pkg/fault", "pkg/cache", "pkg/settings", "pkg/telemetry", "proto/*"},
-	{"pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
+	{"pkg/cursor", "pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
 	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
@@ -57,7 +57,7 @@ var layers = [][]string{
 }
 
 // forTests are packages that only tests import, and each other.
-var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/system", "test/conformance"}
+var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/kit/brokertest", "test/system", "test/conformance"}
 
 // domains know neither each other nor how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}
