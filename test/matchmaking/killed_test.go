@@ -94,11 +94,12 @@ func TestRedisIsKilled(t *testing.T) {
 						a = s.Call(http.MethodGet, system.TicketPath(p.ticketID), p.token, "")
 					}
 					switch got := a.JSON(t); {
-					case a.Status == http.StatusServiceUnavailable:
+					// A repeated join counts against the limit: a Redis that starts slowly may reach it.
+					case a.Status == http.StatusServiceUnavailable || a.Status == http.StatusTooManyRequests:
 						mutex.Lock()
 						failed++
 						mutex.Unlock()
-						time.Sleep(5 * time.Millisecond)
+						time.Sleep(20 * time.Millisecond)
 					case a.Status == http.StatusCreated:
 						p.ticketID = got["ticket_id"].(string)
 					case a.Status != http.StatusOK:
@@ -121,7 +122,7 @@ func TestRedisIsKilled(t *testing.T) {
 		killRedis(s, client)
 	}
 	asking.Wait()
-	t.Logf("%d matched, %d times 503", matched, failed)
+	t.Logf("%d matched, %d times 503 or 429", matched, failed)
 	kit.Eventually(t, "all are told", func() bool {
 		leasesPass(s, client)
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) >= players
