@@ -35,8 +35,8 @@ type Function struct {
 }
 
 // New returns the function that the environment asks for. When it cannot run, it
-// prints one line that says why and ends the process with status 1: its callers
-// have no way to be told.
+// prints one line that says why and ends the process with status 1: the func CLI's
+// middleware takes no error.
 func New() *Function {
 	f, err := Load()
 	if err == nil {
@@ -47,8 +47,8 @@ func New() *Function {
 	return nil
 }
 
-// Load is New for callers who can be told: its error is one line that says why the
-// function cannot run.
+// Load is New for callers that take an error: one line that says why the function
+// cannot run.
 func Load() (*Function, error) {
 	s, err := settings.Load()
 	if err != nil {

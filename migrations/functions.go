@@ -13,8 +13,8 @@ import (
 // again where a release is taken back.
 const supersededFor = "30 days"
 
-// What becomes of the other versions of a function: who finds one first notes when, and
-// who finds such a note that is old enough drops it.
+// What becomes of the other versions of a function: the first Up that finds one notes
+// when, and the first Up that finds the note old enough drops the version.
 const othersSQL = `
 SELECT CASE WHEN superseded IS NULL
        THEN format('COMMENT ON FUNCTION %I.%I IS %L', nspname, proname, 'superseded ' || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
@@ -51,7 +51,7 @@ func defineOne(ctx context.Context, tx *sql.Tx, f transfer.Function) error {
 	}
 	statements := []string{`COMMENT ON FUNCTION ` + f.Called() + ` IS NULL`} // it may have been superseded before
 	if !there {
-		// Nobody may call it but whom a file in roles says.
+		// Only the logins that a file in roles names may call it.
 		statements = []string{f.SQL, `REVOKE ALL ON FUNCTION ` + f.Called() + ` FROM PUBLIC`}
 	}
 	rows, err := tx.QueryContext(ctx, othersSQL, f.Name, f.Called(), supersededFor)

@@ -1,4 +1,4 @@
-// Package account is the function that knows who a user is: which identities at
+// Package account is the function that knows users: which identities at
 // the issuer belong to which internal user id.
 package account
 
@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// The routes: register the caller, and read what is known of them.
+// The routes: register the caller, and read their account.
 var (
 	Register = fn.Route{
 		ID: "register-me", Method: http.MethodPost, Path: "/v1/me", Self: true, Bodyless: true,
@@ -71,7 +71,7 @@ func (f *function) register(ctx context.Context, _ *struct{}) (*me, error) {
 func (f *function) get(ctx context.Context, _ *struct{}) (*me, error) {
 	caller := auth.From(ctx)
 	known, err := f.store.Get(ctx, caller.Issuer, caller.Subject)
-	// For this request the token decides; what is stored is that of the last sign-in.
+	// For this request the token decides; the stored roles are those of the last sign-in.
 	known.Roles = caller.Roles
 	return &me{known}, err
 }

@@ -1,7 +1,7 @@
 // Package announce is the function that finds a game server for each match and
-// carries its event to JetStream: what relay is for events in an outbox. It is a
+// publishes its event to JetStream, as relay does for events in an outbox. It is a
 // function of its own, so that neither a slow allocator nor a Redis that is away
-// holds up what others have to tell.
+// delays other events.
 package announce
 
 import (
@@ -26,8 +26,10 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	announcer := matchmaking.NewAnnouncer(store, allocator, jetstream.NewPublisher(e.NATS(), event.MatchmakingSubject), e.Worker(),
-		e.Settings.AllocatorPatience, e.Waker("notify"), e.Logger())
+	announcer := matchmaking.NewAnnouncer(matchmaking.AnnouncerConfig{
+		Store: store, Allocator: allocator, Publisher: jetstream.NewPublisher(e.NATS(), event.MatchmakingSubject),
+		Worker: e.Worker(), Patience: e.Settings.AllocatorPatience, Published: e.Waker("notify"), Log: e.Logger(),
+	})
 	e.Tick(tick.Source{Name: "matches", Step: announcer.Step})
 	return nil
 }

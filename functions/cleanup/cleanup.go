@@ -1,4 +1,4 @@
-// Package cleanup is the function that removes what is no longer kept, in short
+// Package cleanup is the function that removes rows past their retention, in short
 // bounded transactions, and makes audit partitions ahead of time.
 package cleanup
 

@@ -14,10 +14,10 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/session"
 )
 
-// admit returns who calls, when they may use route now: they have a valid token
-// or session, ask no more often than they may, and have the role that it takes.
-// Where the route is about what is theirs, it finds out their user id, by which the
-// route's quota counts.
+// admit returns the caller of a request that route may take now: it has a valid token
+// or session, is within the caller's limits, and the caller has a role of the route.
+// For a route about the caller's own resources it also finds their user id, by which
+// the route's quota counts.
 func (g *gateway) admit(w http.ResponseWriter, r *http.Request, route fn.Route) (auth.Identity, error) {
 	caller, err := g.identify(r)
 	if limited := g.limit(w, r, caller, err); limited != nil {
@@ -35,8 +35,8 @@ func (g *gateway) admit(w http.ResponseWriter, r *http.Request, route fn.Route) 
 	return caller, err
 }
 
-// identify returns who calls: by their access token, or by their session when
-// there is none.
+// identify returns the caller that the access token names, or the session when there
+// is no token.
 func (g *gateway) identify(r *http.Request) (auth.Identity, error) {
 	if len(r.Header.Values("Authorization")) > 0 {
 		access, err := g.bearer.Identify(r)
@@ -69,7 +69,7 @@ func (g *gateway) sameSite(r *http.Request) error {
 	return nil
 }
 
-// fromSession returns who a session is about. Tokens that are due are renewed
+// fromSession returns the caller that a session names. It renews tokens that are due
 // first, so that a session ends soon after the issuer has ended it.
 func (g *gateway) fromSession(ctx context.Context, cookie string) (auth.Identity, error) {
 	s, err := g.sessions.Load(ctx, cookie)

@@ -132,7 +132,7 @@ func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Fun
 	reader.wait(fn.StreamWrite) // for its end, which is written after this
 }
 
-// lastWrite is what is left of fn.StreamWrite when the process ends.
+// lastWrite replaces fn.StreamWrite when the process ends.
 const lastWrite = time.Second
 
 // patient writes to the reader of a stream.
@@ -175,9 +175,9 @@ type targetKey struct{}
 // passedOn are the headers that functions get; "ce-" headers are passed on too.
 var passedOn = []string{"Accept", "Content-Type", "If-Match", "If-None-Match", "Last-Event-Id", idempotency.Header}
 
-// passOn returns what a function gets of a request's header, and the statement of
-// who calls. It is made before the proxy looks at the request: what belongs to one
-// connection (Connection, Upgrade) is the caller's and ours.
+// passOn returns the headers of a request that a function gets, with the statement of
+// the caller. It runs before the proxy looks at the request: headers of one connection
+// (Connection, Upgrade) are between the caller and the gateway.
 func passOn(in http.Header, statement string) http.Header {
 	header := http.Header{auth.StatementHeader: {statement}}
 	for name, values := range in {

@@ -1,7 +1,6 @@
-// Package gateway is the front door: it signs people in, finds out who calls,
-// decides which function answers, and passes the request on with a signed
-// statement of who calls. Everything else that a caller says about themselves is
-// dropped.
+// Package gateway is the front door: it signs people in, identifies the caller,
+// decides which function answers, and forwards the request with a signed statement of
+// the caller. It drops everything else that callers claim about themselves.
 //
 // A request is admitted (caller.go, limits.go, users.go) and then forwarded
 // (forward.go); login.go, logout.go and link.go are the sign-in of browsers.

@@ -19,7 +19,7 @@ func (g *gateway) limit(w http.ResponseWriter, r *http.Request, caller auth.Iden
 	key := g.countedAs(caller)
 	switch {
 	case fault.Of(err) == fault.Unavailable:
-		// We cannot tell who it is, which is not their fault.
+		// The caller is unknown because the issuer or Redis is away, not by their fault.
 		key = limit.Address(r, g.trusted)
 	case err != nil:
 		policy = limit.Policy{Name: "anonymous", Rate: s.LimitAnonymousRate, Burst: s.LimitAnonymousBurst}
@@ -47,7 +47,8 @@ func (g *gateway) signIns(w http.ResponseWriter, r *http.Request) error {
 	return g.allow(w, r, "sign-in", fn.Quota{PerMinute: most, Burst: most}, limit.Address(r, g.trusted))
 }
 
-// allow counts a request of key's quota; the answer tells of it when it is used up.
+// allow counts a request against key's quota; the answer has the quota's headers when it
+// is used up.
 func (g *gateway) allow(w http.ResponseWriter, r *http.Request, name string, quota fn.Quota, key string) error {
 	result := g.limiter.Allow(r.Context(), limit.Policy{
 		Name: name, Rate: quota.PerMinute, Period: quotaPeriod, Burst: quota.Burst,

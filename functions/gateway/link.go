@@ -91,8 +91,8 @@ func (g *gateway) beginLink(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"location": where}) // the client may be gone
 }
 
-// finishLink links who just proved themselves to the account that asked for it, if
-// it is still that account which is signed in here.
+// finishLink links the identity that just signed in to the account that asked for it,
+// if that account is still signed in here.
 func (g *gateway) finishLink(r *http.Request, login session.Login, grant auth.Grant) error {
 	first, err := g.fromSession(r.Context(), g.cookies.session(r))
 	if err != nil {

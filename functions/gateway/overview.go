@@ -69,7 +69,7 @@ func (g *gateway) overview(ctx context.Context, _ *struct{}) (*struct{ Body over
 			}
 		})
 	}
-	// A session knows it; who comes with a token may have to be looked up first.
+	// A session has the user id; a token may need a lookup.
 	userID := sync.OnceValues(func() (string, error) {
 		if caller.UserID != "" {
 			return caller.UserID, nil
@@ -123,7 +123,7 @@ func (g *gateway) overview(ctx context.Context, _ *struct{}) (*struct{ Body over
 	return &struct{ Body overview }{o}, nil
 }
 
-// why is what the caller is told of a part that failed.
+// why is the reason that the answer gives for a part that failed.
 func (g *gateway) why(ctx context.Context, err error) why {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return why{"timeout", "It took too long; ask for it again."}

@@ -11,7 +11,7 @@ import (
 
 // streamShare of its concurrency is what a gateway gives to streams: one in so many
 // places. The platform counts an open stream like any request, so without a share
-// those who follow would take the places of those who ask.
+// streams would leave no places for requests.
 const streamShare = 2
 
 // streamPlaces is how many streams this process may hold.

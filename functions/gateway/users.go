@@ -29,8 +29,7 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// userID returns the caller's user id. Who is met for the first time is
-// registered.
+// userID returns the caller's user id. A caller without one is registered.
 func (g *gateway) userID(ctx context.Context, caller auth.Identity) (string, error) {
 	if id, ok := g.users.Get(callerKey(caller), time.Now()); ok {
 		return id, nil

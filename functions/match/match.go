@@ -1,4 +1,4 @@
-// Package match is the function that pairs the players who wait.
+// Package match is the function that pairs waiting players.
 package match
 
 import (

@@ -1,5 +1,5 @@
-// Package settle is the function that deals with completed transfers, each once,
-// and has their owners told.
+// Package settle is the function that settles completed transfers, each once, and
+// publishes an event for their owners.
 package settle
 
 import (
@@ -26,7 +26,7 @@ func New(e *fn.Env) error {
 	return nil
 }
 
-// logged tells the log which transfers are dealt with.
+// logged logs which transfers are settled.
 type logged struct {
 	*transfer.Store
 	log *slog.Logger

@@ -1,7 +1,7 @@
-// Package stream is the function that tells a user's notifications live, by
-// server-sent events. The table is the truth: a message on NATS only says that it
-// is worth looking, and a look every few seconds finds what such a message did
-// not tell. It is a function of its own because open streams fill concurrency.
+// Package stream is the function that streams a user's notifications live, as
+// server-sent events. The table is the truth: a nudge on NATS only says that a look is
+// worthwhile, and a look every few seconds finds what no nudge announced. It is a
+// function of its own because open streams use up concurrency.
 package stream
 
 import (
@@ -114,7 +114,7 @@ func (f *function) open(ctx context.Context, in *request) (*following, error) {
 	if resumed {
 		return s, nil
 	}
-	// What is there already was told before.
+	// Notifications that exist already were read before.
 	s.begins = positionMark + strconv.FormatInt(from.UnixMicro(), 10)
 	for more := true; more && err == nil; {
 		_, more, err = f.look(ctx, s)
@@ -185,8 +185,8 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 	}
 }
 
-// tell sends what is new. Its error means that the reader is gone; a database that
-// is away ends nothing, since the next look finds everything.
+// tell sends new notifications. Its error means that the reader is gone; a database that
+// is away ends no stream, since the next look finds everything.
 func (f *function) tell(ctx context.Context, events *fn.Events, s *following) error {
 	for {
 		fresh, more, err := f.look(ctx, s)

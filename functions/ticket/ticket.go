@@ -84,8 +84,8 @@ type joinRequest struct {
 	keys []string // values of the header
 }
 
-// attributes are read by the domain, which says better what is wrong with one than a
-// schema does; the document has its bounds.
+// attributes are read by the domain, whose errors say more than a schema's; the document
+// has their bounds.
 type attributes map[string]json.RawMessage
 
 // Schema says what the domain takes.

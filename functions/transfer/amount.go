@@ -12,7 +12,7 @@ func (a *amount) UnmarshalJSON(text []byte) error {
 }
 
 // Schema says that it is a number. Its bounds are for readers of the document: the
-// domain judges the text, and says better what is wrong.
+// domain judges the text, and its error says more.
 func (amount) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeNumber, Extensions: map[string]any{"minimum": 0, "exclusiveMaximum": 1_000_000_000_000_000}}
 }

@@ -131,7 +131,7 @@ func (f *function) reverse(ctx context.Context, in *reverseRequest) (*fn.Stored,
 	return f.stored(ctx, in.Key(), a, err)
 }
 
-// stored is the answer to a transfer; it wakes those who go on with it.
+// stored is the answer to a transfer; it wakes the functions that come next.
 func (f *function) stored(ctx context.Context, key string, a transfer.Answer, err error) (*fn.Stored, error) {
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ const (
 	initErrorTimeout = 2 * time.Second
 )
 
-// tellInitError tells Lambda why the process cannot start, so that whoever invokes
+// tellInitError reports to Lambda why the process cannot start, so that whoever invokes
 // it reads that, and not only that it ended.
 func tellInitError(address string, cause error) {
 	if address == "" {

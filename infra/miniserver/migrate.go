@@ -71,7 +71,7 @@ func migrateOne(ctx context.Context, s settings.Settings, domain string) error {
 func sameUser(one, other string) bool {
 	a, err := pgx.ParseConfig(one)
 	b, err2 := pgx.ParseConfig(other)
-	return err != nil || err2 != nil || a.User == b.User // what cannot be read is told later
+	return err != nil || err2 != nil || a.User == b.User // another check refuses a URL that cannot be read
 }
 
 // sameDatabase reports whether two URLs name one database. A pooler has other hosts

@@ -49,7 +49,7 @@ func Example() {
 	// [Argo Beagle]
 	// [Calypso Endeavour]
 	// [Fram]
-	// The cursor was not made by this list; leave it out to start from the beginning.
+	// cursor_invalid: The cursor was not made by this list; leave it out to start from the beginning.
 }
 
 // What a page ends with is what the next one begins after, and the sizes are bounded.

@@ -83,8 +83,8 @@ func refusals(r Route, own bool) []int {
 	return slices.Compact(statuses)
 }
 
-// describe completes an operation that huma described: how its callers prove who they
-// are, its errors, the headers that all answers have, and examples.
+// describe completes an operation that huma described: authentication, errors, the
+// headers that all answers have, and examples.
 func describe(o *huma.Operation, r Route, own bool, schemas huma.Registry) error {
 	o.Security = []map[string][]string{{"bearer": {}}, {"session": {}}}
 	if r.Method != http.MethodGet {

@@ -19,8 +19,8 @@ const MaxBodyBytes = 64 << 10
 const bodyTimeout = 5 * time.Second
 
 // BufferBody reads the body of r and gives it back to r, as bytes that can no
-// longer fail. Its errors tell the client what was wrong with it: too large, too
-// slow, or broken off.
+// longer fail. Its errors say what was wrong with it: too large, too slow, or broken
+// off.
 func BufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	connection := http.NewResponseController(w)
 	// Inside the process there is no connection to set a deadline on; the body has

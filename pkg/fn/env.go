@@ -26,7 +26,7 @@ type Env struct {
 	Function Function
 	Settings settings.Settings
 	Mux      *http.ServeMux
-	// Authorize returns who calls, when they may use route; it may set headers of the
+	// Authorize returns the caller if they may use route; it may set headers of the
 	// answer. Functions believe the gateway's statement; the gateway has its own way.
 	Authorize func(w http.ResponseWriter, r *http.Request, route Route) (auth.Identity, error)
 

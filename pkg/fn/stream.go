@@ -11,8 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// StreamWrite is how long the reader of a stream may take for what is written at
-// once. The server's own limit is for whole answers.
+// StreamWrite is how long the reader of a stream may take for one write. The server's own limit is for whole answers.
 const StreamWrite = 10 * time.Second
 
 // Events is an open stream of server-sent events.
@@ -77,8 +76,8 @@ func (s *Events) Send(id, event string, data any) error {
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, event, text))
 }
 
-// Tell is Send without an id: a reader that comes back goes on from the last id, and
-// is told this anew if it still holds.
+// Tell is Send without an id: a reader that reconnects goes on from the last id, and
+// gets this again if it still holds.
 func (s *Events) Tell(event string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -87,8 +86,8 @@ func (s *Events) Tell(event string, data any) error {
 	return s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", event, text))
 }
 
-// Begin tells the reader how long to wait before it connects again, and from which
-// id it goes on as long as nothing was sent; "" leaves that as it is.
+// Begin says how long the reader waits before it reconnects, and from which id it goes
+// on as long as nothing was sent; "" leaves that as it is.
 func (s *Events) Begin(id string, retry time.Duration) error {
 	text := fmt.Sprintf("retry: %d\n\n", retry.Milliseconds())
 	if id != "" {

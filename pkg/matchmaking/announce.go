@@ -46,13 +46,7 @@ const (
 // dies, another one claims its entries at the end of the lease. The event may then be
 // published twice; consumers deduplicate by its id.
 type Announcer struct {
-	store     *Store
-	allocator Allocator
-	publisher outbox.Publisher
-	worker    string
-	published func()
-	patience  time.Duration
-	log       *slog.Logger
+	AnnouncerConfig
 
 	mutex   sync.Mutex
 	cursors map[string]string             // by mode, where the search for abandoned entries continues
@@ -72,25 +66,31 @@ const (
 // forgotten matches are published twice.
 const maxHandled = 1000
 
-// NewAnnouncer returns an announcer. A match that gets no server within patience is
-// announced without one. published is called as soon as the broker has events; it must
-// not block.
-func NewAnnouncer(store *Store, allocator Allocator, publisher outbox.Publisher, worker string, patience time.Duration, published func(), log *slog.Logger) *Announcer {
-	return &Announcer{
-		store: store, allocator: allocator, publisher: publisher, worker: worker, patience: patience,
-		published: published, log: log, cursors: map[string]string{}, handled: map[string]map[string]outcome{},
-	}
+// AnnouncerConfig is what an announcer works with.
+type AnnouncerConfig struct {
+	Store     *Store
+	Allocator Allocator
+	Publisher outbox.Publisher
+	Worker    string        // names the process in the consumer group
+	Patience  time.Duration // a match that gets no server for so long is announced without one
+	Published func()        // called as soon as the broker has events; it must not block
+	Log       *slog.Logger
+}
+
+// NewAnnouncer returns an announcer.
+func NewAnnouncer(c AnnouncerConfig) *Announcer {
+	return &Announcer{AnnouncerConfig: c, cursors: map[string]string{}, handled: map[string]map[string]outcome{}}
 }
 
 // Step claims some matches of each mode and announces them. While the broker is away
 // it claims nothing. Its errors are fault.Unavailable.
 func (a *Announcer) Step(ctx context.Context) (lease.Report, error) {
-	if err := a.publisher.Ready(ctx); err != nil {
+	if err := a.Publisher.Ready(ctx); err != nil {
 		return lease.Report{}, fault.Unreachable("The event broker", err)
 	}
 	var total lease.Report
 	var failures []error
-	for _, mode := range a.store.Modes() {
+	for _, mode := range a.Store.Modes() {
 		report, err := a.step(ctx, mode)
 		total.Merge(report)
 		failures = append(failures, err)
@@ -133,14 +133,14 @@ func (a *Announcer) claim(ctx context.Context, mode string) ([]entry, error) {
 		cursor = "0-0"
 	}
 	stream := eventsKey(mode)
-	pipe := a.store.client.Pipeline()
-	old := pipe.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: stream, Group: group, Consumer: a.worker, MinIdle: entryLease, Start: cursor, Count: claimEntries})
-	fresh := pipe.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: a.worker, Streams: []string{stream, ">"}, Count: claimEntries, Block: -1})
+	pipe := a.Store.client.Pipeline()
+	old := pipe.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: stream, Group: group, Consumer: a.Worker, MinIdle: entryLease, Start: cursor, Count: claimEntries})
+	fresh := pipe.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: a.Worker, Streams: []string{stream, ">"}, Count: claimEntries, Block: -1})
 	_, _ = pipe.Exec(ctx) // each answer has its own error
 	left, next, err := old.Result()
 	if err != nil && strings.HasPrefix(err.Error(), "NOGROUP") {
 		// The first step ever, or Redis lost the group: read from the beginning.
-		if err := a.store.client.XGroupCreateMkStream(ctx, stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+		if err := a.Store.client.XGroupCreateMkStream(ctx, stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
 			return nil, unreachable(err)
 		}
 		return a.claim(ctx, mode)
@@ -180,11 +180,11 @@ const noServer = "no_server"
 // sessions returns the places of all matches by match id: those that an earlier
 // attempt wrote to the tickets, and new ones.
 func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) (map[string]place, error) {
-	now, err := a.store.client.Time(ctx).Result()
+	now, err := a.Store.client.Time(ctx).Result()
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	pipe := a.store.client.Pipeline()
+	pipe := a.Store.client.Pipeline()
 	known := map[string]*redis.SliceCmd{}
 	for _, e := range entries {
 		for _, m := range a.unhandled(e) {
@@ -239,22 +239,22 @@ func placeOf(fields []any) (place, bool) {
 func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Duration) place {
 	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
-	session, err := a.allocator.Allocate(ctx, m.Match)
+	session, err := a.Allocator.Allocate(ctx, m.Match)
 	switch {
 	case err == nil:
 		return place{session: &session}
-	case age < a.patience:
-		a.log.WarnContext(ctx, "no game server yet", "match_id", m.ID, "error", err.Error())
+	case age < a.Patience:
+		a.Log.WarnContext(ctx, "no game server yet", "match_id", m.ID, "error", err.Error())
 		return place{err: err}
 	}
-	a.log.ErrorContext(ctx, "match without a game server", "match_id", m.ID, "error", err.Error())
+	a.Log.ErrorContext(ctx, "match without a game server", "match_id", m.ID, "error", err.Error())
 	return place{reason: noServer}
 }
 
 // remember writes the places to the tickets, before they are announced. If another
 // worker was faster, its place wins and replaces ours in places.
 func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, places map[string]place) error {
-	pipe := a.store.client.Pipeline()
+	pipe := a.Store.client.Pipeline()
 	written := map[string]*redis.Cmd{}
 	for _, e := range entries {
 		for _, m := range a.unhandled(e) {
@@ -322,12 +322,12 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 	publishing, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	stored := false
-	for i, err := range a.publisher.Publish(publishing, messages) {
+	for i, err := range a.Publisher.Publish(publishing, messages) {
 		results[ids[i]] = err
 		stored = stored || err == nil
 	}
 	if stored {
-		a.published()
+		a.Published()
 	}
 	return results
 }
@@ -344,8 +344,8 @@ func (a *Announcer) finish(ctx context.Context, mode string, e entry, results ma
 			report.Done++
 			handled[m.ID] = published
 		case errors.Is(err, outbox.ErrRefused):
-			a.log.ErrorContext(ctx, "match cannot be announced", "match_id", m.ID, "error", err.Error())
-			if err := a.store.bury(ctx, m); err != nil {
+			a.Log.ErrorContext(ctx, "match cannot be announced", "match_id", m.ID, "error", err.Error())
+			if err := a.Store.bury(ctx, m); err != nil {
 				return err
 			}
 			report.Dead++
@@ -357,11 +357,11 @@ func (a *Announcer) finish(ctx context.Context, mode string, e entry, results ma
 	}
 	handled = a.remembered(e.id, handled, failure != nil)
 	if failure == nil {
-		return a.store.acknowledge(ctx, mode, e, handled)
+		return a.Store.acknowledge(ctx, mode, e, handled)
 	}
-	a.log.WarnContext(ctx, "matches not announced yet", "entry", e.id, "error", failure.Error())
+	a.Log.WarnContext(ctx, "matches not announced yet", "entry", e.id, "error", failure.Error())
 	idle := (entryLease - entryRetry).Milliseconds()
-	return a.store.client.Do(ctx, "XCLAIM", eventsKey(mode), group, a.worker, 0, e.id, "IDLE", idle, "JUSTID").Err()
+	return a.Store.client.Do(ctx, "XCLAIM", eventsKey(mode), group, a.Worker, 0, e.id, "IDLE", idle, "JUSTID").Err()
 }
 
 // remembered merges new outcomes of an entry's matches into the known ones and returns

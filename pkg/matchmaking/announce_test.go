@@ -115,7 +115,10 @@ func TestWorkersSideBySide(t *testing.T) {
 	}
 	var workers sync.WaitGroup
 	for i := range 4 {
-		a := matchmaking.NewAnnouncer(f.Store, f.servers, f.carrier, fmt.Sprint(i), time.Hour, func() {}, slog.New(slog.DiscardHandler))
+		a := matchmaking.NewAnnouncer(matchmaking.AnnouncerConfig{
+			Store: f.Store, Allocator: f.servers, Publisher: f.carrier,
+			Worker: fmt.Sprint(i), Patience: time.Hour, Published: func() {}, Log: slog.New(slog.DiscardHandler),
+		})
 		workers.Go(func() {
 			for {
 				report, err := a.Step(t.Context())

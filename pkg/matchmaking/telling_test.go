@@ -127,7 +127,10 @@ func (c *carrier) Publish(ctx context.Context, messages []event.Message) []error
 
 // worker is one that has told nothing yet.
 func (f *telling) worker(name string) *matchmaking.Announcer {
-	return matchmaking.NewAnnouncer(f.Store, f.servers, f.carrier, name, f.patience, func() { f.wakes++ }, slog.New(slog.DiscardHandler))
+	return matchmaking.NewAnnouncer(matchmaking.AnnouncerConfig{
+		Store: f.Store, Allocator: f.servers, Publisher: f.carrier,
+		Worker: name, Patience: f.patience, Published: func() { f.wakes++ }, Log: slog.New(slog.DiscardHandler),
+	})
 }
 
 func (f *telling) step(a *matchmaking.Announcer) lease.Report {

@@ -47,7 +47,7 @@ func (s *Store) IssueKey(ctx context.Context, client string) (Key, error) {
 
 // Request is a transfer that somebody asks for.
 type Request struct {
-	Client string // who calls; from the signed statement
+	Client string // the caller, from the signed statement
 	Key    string // issued to them
 	Owner  string // user id that must own From
 	From   int64
@@ -63,7 +63,7 @@ type Answer struct {
 	Body     []byte // the stored answer, byte for byte the same each time
 	Replayed bool   // an earlier request was answered so
 	// Of the request that moved the money, or did not; zero in a replay.
-	EventID string        // of the event that tells of it, when it SUCCEEDED
+	EventID string        // of its event, when it SUCCEEDED
 	Dwell   time.Duration // how long the key was IN_PROGRESS
 }
 

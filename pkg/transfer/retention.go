@@ -16,8 +16,8 @@ type Retention struct {
 	Processed time.Duration // event ids; longer than anything can come back
 }
 
-// unusedKept is how long a key is kept that expired before it was used: who sends
-// it is told that it is unknown either way.
+// unusedKept is how long a key stays that expired before it was used: a request with it
+// is refused as unknown before and after.
 const unusedKept = time.Hour
 
 // Cleanup deletes one batch of each kind that is due and returns how many rows

@@ -33,7 +33,7 @@ const (
 	Reversal = "REVERSAL" // of another transfer
 )
 
-// Errors that callers are told.
+// Errors that callers see.
 var (
 	ErrKey = fault.New(fault.Malformed, "idempotency_key_unknown",
 		"This Idempotency-Key was not issued to you, or it expired before it was used; get one with POST /v1/idempotency-keys.")

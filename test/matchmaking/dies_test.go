@@ -32,7 +32,10 @@ func dies(s *system.System, client redis.UniversalClient) {
 	server, err := matchmaking.NewFixedServer(s.Settings().GameServer)
 	kit.Must(s.T, err)
 	publisher := dying{msjetstream.NewPublisher(s.Runtime.NATS(), event.MatchmakingSubject)}
-	announcer := matchmaking.NewAnnouncer(store(s, client), server, publisher, "dies", time.Minute, func() {}, s.Runtime.Log)
+	announcer := matchmaking.NewAnnouncer(matchmaking.AnnouncerConfig{
+		Store: store(s, client), Allocator: server, Publisher: publisher,
+		Worker: "dies", Patience: time.Minute, Published: func() {}, Log: s.Runtime.Log,
+	})
 	var report any
 	dead := make(chan struct{})
 	go func() {

@@ -191,8 +191,8 @@ func (b *batch) again(items []item) {
 	b.report.Retried += len(items)
 }
 
-// bury keeps a message that can never be accepted as a dead letter, and only then tells
-// the broker not to send it again.
+// bury keeps a message that can never be accepted as a dead letter, and only then
+// terminates it at the broker.
 func (b *batch) bury(ctx context.Context, it item) error {
 	err := b.store.DeadLetter(ctx, deadletter.Letter{
 		Data: it.delivery.Message.Data, Headers: it.delivery.Headers,

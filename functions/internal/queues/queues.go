@@ -1,5 +1,5 @@
 // Package queues is what the functions of matchmaking share: the queues as they are
-// configured, and what is measured of them.
+// configured, and their metrics.
 package queues
 
 import (

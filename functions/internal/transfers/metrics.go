@@ -41,7 +41,7 @@ func (m *Metrics) Ended(ctx context.Context, status, code string, dwell time.Dur
 	m.dwell.Record(ctx, dwell.Seconds(), metric.WithAttributes(attribute.String("status", status)))
 }
 
-// Watch measures what is in progress, each time that it is asked for.
+// Watch measures transfers in progress, each time that metrics are read.
 func Watch(e *fn.Env, store *transfer.Store) error {
 	meter, err := e.Meter(meterName)
 	if err != nil {
