@@ -19,13 +19,13 @@ import (
 // adoptOrRun sets p.running and p.port to a server that answers.
 func (p *Server) adoptOrRun(ctx context.Context, o Options) error {
 	if left := p.leftRunning(); left != nil {
+		left.FindWatcher(p.data) // ends with it, or it would wait for our lock
 		err := left.WaitReady(ctx, adoptTimeout, p.ping)
 		if ctx.Err() != nil {
 			return err
 		}
 		if err == nil && p.durable() == o.Durable {
 			o.told(ctx, "using the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid)
-			left.FindWatcher(p.data)
 			p.running = left
 			return nil
 		}
