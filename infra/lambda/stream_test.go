@@ -133,8 +133,8 @@ func TestStreamBehindAnHTTPAPI(t *testing.T) {
 	if took := time.Since(began); took > apiGatewayTimeout/2 {
 		t.Errorf("it took %s", took)
 	}
-	_, id, _ := strings.Cut(a.Body[:strings.Index(a.Body, "\nevent: ")], "\n\n")
-	follow.headers["last-event-id"] = strings.TrimPrefix(id, "id: ")
+	before := a.Body[:strings.Index(a.Body, "\nevent: ")]
+	follow.headers["last-event-id"] = before[strings.LastIndex(before, "id: ")+len("id: "):]
 	s.tell(other, "k2", user)
 	if again := follower.api(follow.api()); strings.Count(again.Body, "event: notification") < 1 || !strings.Contains(again.Body, `"p_k2"`) {
 		t.Errorf("from %q on: %+v", follow.headers["last-event-id"], again)

@@ -54,7 +54,9 @@ func restart(t *testing.T, broker *rabbitmqserver.Server, end func(*rabbitmqserv
 	}
 	start()
 	kit.Must(t, f.publisher.Ready(t.Context()))
-	f.publish(f.message())
+	// The broker answers a moment before its queue takes messages.
+	one := f.messages(1)
+	kit.Eventually(f, "the queue takes a message", func() bool { return f.publisher.Publish(t.Context(), one)[0] == nil })
 	left := map[string]bool{}
 	kit.Eventually(f, "60 messages", func() bool {
 		got, err := f.consumer.Fetch(t.Context(), 500)
