@@ -21,8 +21,8 @@ const (
 	initErrorTimeout = 2 * time.Second
 )
 
-// tellInitError reports to Lambda why the process cannot start, so that whoever invokes
-// it reads that, and not only that it ended.
+// tellInitError reports to Lambda why the process cannot start, so that a caller reads
+// that, and not only that it ended.
 func tellInitError(address string, cause error) {
 	if address == "" {
 		return // not on Lambda

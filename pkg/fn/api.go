@@ -85,7 +85,7 @@ func newProblem(status int, message string, errs []error) huma.StatusError {
 // become problems. The handler has the function's timeout; that of a stream begins the
 // stream in it. I and O are huma inputs and outputs.
 func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O, error), more ...func(*huma.Operation, huma.Registry)) {
-	if !e.rt.Serves(route) {
+	if !e.Serves(route) {
 		return
 	}
 	operation := huma.Operation{
