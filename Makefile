@@ -4,8 +4,7 @@ SHELL := /bin/bash
 GO_TEST_FLAGS ?=
 TOOLS := .local/bin/tools
 LAMBDA_ARCH ?= arm64
-# Of tests that are targets of their own.
-TAGS := browser,conformance,func,keycloak
+MODULES := . infra/image test/manifests test/cluster test/conformance/funcgo
 
 .PHONY: help
 help: ## Show what there is to make
@@ -68,20 +67,13 @@ kind-down: ## Remove the kind cluster
 	@infra/knative/down.sh
 
 .PHONY: lint
-lint: tools ## Check formatting, vet, staticcheck, protobuf, and that generated files are current
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go' -not -path './.local/*')); \
-		[ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	go vet ./... && go vet -tags $(TAGS) ./...
-	$(TOOLS)/staticcheck ./... && $(TOOLS)/staticcheck -tags $(TAGS) ./test/browser ./test/signin ./test/conformance ./test/func ./infra/dev/keycloak ./infra/lambda
+lint: tools ## Check Go (.golangci.yaml), protobuf, and that generated files and go.mod are current
+	@for module in $(MODULES); do \
+		echo "golangci-lint in $$module"; (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...) || exit 1; done
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
-	go mod tidy -diff
-	cd test/manifests && go vet ./... && go mod tidy -diff
-	cd test/cluster && go vet -tags knative ./... && go mod tidy -diff
-	cd infra/image && go vet ./... && go mod tidy -diff && $(CURDIR)/$(TOOLS)/staticcheck ./...
-	cd infra/tools/func && go mod tidy -diff
-	cd test/conformance/funcgo && go vet ./... && go mod tidy -diff
-	cd test/conformance/queueproxy && go mod tidy -diff
+	@for module in $(MODULES) infra/tools/func test/conformance/queueproxy; do \
+		(cd $$module && go mod tidy -diff) || { echo "run go mod tidy in $$module"; exit 1; }; done
 	@echo "lint: ok"
 
 .PHONY: generate

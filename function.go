@@ -38,27 +38,22 @@ type Function struct {
 // prints one line that says why and ends the process with status 1: the func CLI's
 // middleware takes no error.
 func New() *Function {
-	f, err := Load()
+	s, err := settings.Load()
 	if err == nil {
-		return f
+		var f *Function
+		if f, err = Load(s); err == nil {
+			return f
+		}
 	}
 	fmt.Fprintln(os.Stderr, "miniserver:", err)
 	os.Exit(1)
 	return nil
 }
 
-// Load is New for callers that take an error: one line that says why the function
+// Load makes the function that s asks for. The error is one line that says why it
 // cannot run.
-func Load() (*Function, error) {
-	s, err := settings.Load()
-	if err != nil {
-		return nil, err
-	}
-	return build(s, telemetry.NewLogger(os.Stdout, s.LogLevel))
-}
-
-// build makes the function that s asks for.
-func build(s settings.Settings, log *slog.Logger) (*Function, error) {
+func Load(s settings.Settings) (*Function, error) {
+	log := telemetry.NewLogger(os.Stdout, s.LogLevel)
 	if s.Function == "" {
 		return buildAll(s, log)
 	}

@@ -97,20 +97,14 @@ func startRelay(t *testing.T, environment ...string) *process {
 		"DATABASE_URL=" + kit.Database(t), "NATS_URL=" + kit.NATS(t).URL(),
 	}, environment...)
 	p.Program = program.Start(t, p.command)
-	deadline := time.Now().Add(15 * time.Second)
-	for {
+	kit.Eventually(t, "ready", func() bool {
 		response, err := http.Get(p.url + "/health/readiness")
 		if err == nil {
 			_ = response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return p
-			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("never ready: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return err == nil && response.StatusCode == http.StatusOK
+	})
+	return p
 }
 
 // terminate sends SIGTERM and waits for a clean end.
@@ -166,7 +160,7 @@ func TestSIGTERMDuringATick(t *testing.T) {
 		}
 		answered <- err
 	}()
-	time.Sleep(300 * time.Millisecond) // it lingers by now; too early would only test less
+	kit.Pause(300 * time.Millisecond) // it lingers by now; too early would only test less
 	began := time.Now()
 	p.terminate(t)
 	if err := <-answered; err != nil {

@@ -20,7 +20,10 @@ type Role struct {
 
 // Roles are all of them, in the order of granting: the owner of the audit comes last.
 var Roles = []Role{
-	{"account", "account"}, {"entitlement", "entitlement"}, {"notification", "notification"}, {"transfer", "transfer"},
+	{"account", "account"},
+	{"entitlement", "entitlement"},
+	{"notification", "notification"},
+	{"transfer", "transfer"},
 	{"entitlement_cleanup", "entitlement"},
 }
 

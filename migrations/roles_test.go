@@ -151,16 +151,12 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	owner := kit.Connect(t, database)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	kit.Eventually(t, "the server ends a transaction that does nothing", func() bool {
 		var open int
-		if err := owner.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND state = 'idle in transaction'`,
-			pool.Config().ConnConfig.User).Scan(&open); err != nil || open == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the server lets a transaction that does nothing go on")
-		}
-	}
+		err := owner.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND state = 'idle in transaction'`,
+			pool.Config().ConnConfig.User).Scan(&open)
+		return err != nil || open == 0
+	})
 	if _, err := tx.Exec(ctx, `SELECT 1`); err == nil {
 		t.Error("a transaction that did nothing goes on")
 	}

@@ -88,8 +88,10 @@ func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
 		g.env.Logger().InfoContext(r.Context(), "sign-in failed", "error", err.Error())
 		if fault.Of(err) == fault.Unavailable {
 			// Not "send the same again": its state and code are used up.
-			err = &fault.Error{Kind: fault.Unavailable, Code: "unavailable", RetryAfter: fault.DefaultRetryAfter, Cause: err,
-				Detail: "The sign-in cannot be finished at the moment; start again at /login."}
+			err = &fault.Error{
+				Kind: fault.Unavailable, Code: "unavailable", RetryAfter: fault.DefaultRetryAfter, Cause: err,
+				Detail: "The sign-in cannot be finished at the moment; start again at /login.",
+			}
 		}
 		g.refusePage(w, r, err)
 		return

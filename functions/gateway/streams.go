@@ -23,8 +23,10 @@ func (g *gateway) streamPlaces() int {
 	return min(places, g.env.Function.Concurrency/streamShare)
 }
 
-var errStreamsFull = &fault.Error{Kind: fault.Unavailable, Code: "streams_full", RetryAfter: streamRetry,
-	Detail: "This server holds as many live streams as it may; connect again after Retry-After, and read GET /v1/me/notifications meanwhile."}
+var errStreamsFull = &fault.Error{
+	Kind: fault.Unavailable, Code: "streams_full", RetryAfter: streamRetry,
+	Detail: "This server holds as many live streams as it may; connect again after Retry-After, and read GET /v1/me/notifications meanwhile.",
+}
 
 // streamRetry is when another try may meet another process, or one with room.
 const streamRetry = 5 * time.Second

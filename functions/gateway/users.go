@@ -118,7 +118,9 @@ func refused(response *http.Response) error {
 
 // partAway is the error of a function that did not answer.
 func partAway(function string, cause error) error {
-	return &fault.Error{Kind: fault.Unavailable, Code: "unavailable", RetryAfter: time.Second,
+	return &fault.Error{
+		Kind: fault.Unavailable, Code: "unavailable", RetryAfter: time.Second,
 		Detail: "This part of the system cannot be reached at the moment; send the same request again.",
-		Cause:  fmt.Errorf("function %s: %w", function, cause)}
+		Cause:  fmt.Errorf("function %s: %w", function, cause),
+	}
 }

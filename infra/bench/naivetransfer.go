@@ -44,10 +44,12 @@ func naiveTransfer(ctx context.Context, pool *pgxpool.Pool, client, key string, 
 			{`INSERT INTO core.transfer (transfer_id, from_account_id, to_account_id, amount, currency, kind, created_at)
 				VALUES ($1, $2, $3, 0.01, 'EUR', 'TRANSFER', now())`, []any{transferID, from, to}},
 			{`INSERT INTO core.ledger_due (transfer_id) VALUES ($1)`, []any{transferID}},
-			{`INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
+			{
+				`INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
 				VALUES ($1, $2::text, 'TransferCompleted', jsonb_build_object('event_id', $1::uuid, 'event_type', 'TransferCompleted', 'transfer_id', $2::text,
 					'amount', '0.0100', 'currency', 'EUR', 'from_account_id', $3::bigint, 'to_account_id', $4::bigint), now(), $5)`,
-				[]any{event, transferID.String(), from, to, traceparent}},
+				[]any{event, transferID.String(), from, to, traceparent},
+			},
 			{`UPDATE integration.idempotency_key SET status = 'SUCCEEDED', completed_at = now(), transfer_id = $3, response_snapshot = '{"status":"SUCCEEDED"}'
 				WHERE client_id = $1 AND scope = 'transfer' AND idempotency_key = $2`, []any{client, key, transferID}},
 		} {

@@ -48,8 +48,10 @@ func (b *bench) pgbench(program, database, script string, variables ...string) (
 	first := 10_000_000
 	return func(ctx context.Context) (float64, error) {
 		first += 1_000_000
-		args := []string{"-n", "-M", "prepared", "-c", "16", "-j", "2", "-T", strconv.Itoa(max(1, int(b.sizes.window.Seconds()))),
-			"-f", script, "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username()}
+		args := []string{
+			"-n", "-M", "prepared", "-c", "16", "-j", "2", "-T", strconv.Itoa(max(1, int(b.sizes.window.Seconds()))),
+			"-f", script, "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(),
+		}
 		for _, variable := range append(variables, "n="+strconv.Itoa(first)) {
 			args = append(args, "-D", variable)
 		}

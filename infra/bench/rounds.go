@@ -62,7 +62,7 @@ func load(ctx context.Context, workers int, window time.Duration, open func(cont
 	for i, do := range jobs {
 		group.Go(func() {
 			for time.Now().Before(deadline) && ctx.Err() == nil {
-				if err := do(); err == errEnough {
+				if err := do(); errors.Is(err, errEnough) {
 					return
 				} else if err != nil {
 					failures[i] = err

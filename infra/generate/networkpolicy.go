@@ -22,8 +22,12 @@ func destinations() []destination {
 		{"to-rabbitmq", "Completed transfers, where TRANSFER_BROKER says so.", needing(uses(fn.RabbitMQ)), "", [2]string{name, "rabbitmq"}, 5672},
 		{"to-issuer", "Keys, sign-in and sign-out.", needing(func(d deployed) bool { return d.Public }), "", [2]string{name, "keycloak"}, 8080},
 		{"to-agones", "Game servers for matches.", needing(deployed.Allocates), "agones-system", [2]string{"multicluster.agones.dev/role", "allocator"}, 8443},
-		{"to-functions", "Calls and wakes go through Knative's internal gateway, which is where Services of the\n# cluster resolve to; which function may be called is then said by who signs the call.",
-			needing(deployed.Calls), "kourier-system", [2]string{"app", "3scale-kourier-gateway"}, 8081},
+		{
+			"to-functions", "Calls and wakes go through Knative's internal gateway, which is where Services of the\n# cluster resolve to; which function may be called is then said by who signs the call.",
+			needing(deployed.Calls), "kourier-system",
+			[2]string{"app", "3scale-kourier-gateway"},
+			8081,
+		},
 	}
 }
 

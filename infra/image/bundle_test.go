@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/miniserversystem/miniserver/test/kit"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -28,26 +28,26 @@ func bundle(t testing.TB, service string, instead map[string]string) string {
 	arguments, environment := composed(t, service, instead)
 	dir := t.TempDir()
 	root := filepath.Join(dir, "rootfs")
-	must(t, os.Mkdir(root, 0o755))
+	kit.Must(t, os.Mkdir(root, 0o755))
 	for header, content := range files(t, img) {
 		path := filepath.Join(root, filepath.Join("/", header.Name))
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		kit.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if header.Typeflag == tar.TypeDir {
-			must(t, os.MkdirAll(path, 0o755))
+			kit.Must(t, os.MkdirAll(path, 0o755))
 			continue
 		}
-		must(t, os.WriteFile(path, content, header.FileInfo().Mode().Perm()))
+		kit.Must(t, os.WriteFile(path, content, header.FileInfo().Mode().Perm()))
 	}
 	// What engines make in every container.
 	for _, folder := range []string{"proc", "dev", "etc"} {
-		must(t, os.MkdirAll(filepath.Join(root, folder), 0o755))
+		kit.Must(t, os.MkdirAll(filepath.Join(root, folder), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte(hosts), 0o644))
+	kit.Must(t, os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte(hosts), 0o644))
 	config, err := img.ConfigFile()
-	must(t, err)
+	kit.Must(t, err)
 	content, err := json.Marshal(spec(t, config, arguments, environment))
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "config.json"), content, 0o644))
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(filepath.Join(dir, "config.json"), content, 0o644))
 	return dir
 }
 
@@ -55,9 +55,9 @@ func spec(t testing.TB, config *v1.ConfigFile, arguments []string, environment m
 	t.Helper()
 	user, group, _ := strings.Cut(config.Config.User, ":")
 	uid, err := strconv.ParseUint(user, 10, 32)
-	must(t, err)
+	kit.Must(t, err)
 	gid, err := strconv.ParseUint(group, 10, 32)
-	must(t, err)
+	kit.Must(t, err)
 	process := &specs.Process{
 		User: specs.User{UID: uint32(uid), GID: uint32(gid)},
 		Args: append(slices.Clone(config.Config.Entrypoint), arguments...), Env: config.Config.Env, Cwd: "/",
@@ -82,18 +82,5 @@ func spec(t testing.TB, config *v1.ConfigFile, arguments []string, environment m
 			MaskedPaths:   []string{"/proc/kcore", "/proc/keys", "/proc/timer_list"},
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		},
-	}
-}
-
-// within is how long whatever is waited for may take.
-const within = 20 * time.Second
-
-// eventually polls until done holds.
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, within)
-		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/miniserversystem/miniserver/infra/image/compose"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // koConfig is what both ways of building share.
@@ -34,9 +35,9 @@ type koConfig struct {
 func readKo(t testing.TB) koConfig {
 	t.Helper()
 	content, err := os.ReadFile(".ko.yaml")
-	must(t, err)
+	kit.Must(t, err)
 	var config koConfig
-	must(t, yaml.Unmarshal(content, &config))
+	kit.Must(t, yaml.Unmarshal(content, &config))
 	if len(config.Builds) != 1 || config.DefaultBaseImage == "" {
 		t.Fatalf(".ko.yaml: %+v", config)
 	}
@@ -47,14 +48,14 @@ func readKo(t testing.TB) koConfig {
 func dockerfile(t testing.TB) []instructions.Stage {
 	t.Helper()
 	content, err := os.ReadFile("infra/image/Dockerfile")
-	must(t, err)
+	kit.Must(t, err)
 	tree, err := parser.Parse(bytes.NewReader(content))
-	must(t, err)
+	kit.Must(t, err)
 	for _, warning := range tree.Warnings {
 		t.Errorf("Dockerfile: %s", warning.Short)
 	}
 	stages, _, err := instructions.Parse(tree.AST, nil)
-	must(t, err)
+	kit.Must(t, err)
 	if len(stages) != 2 {
 		t.Fatalf("the Dockerfile has %d stages", len(stages))
 	}
@@ -95,9 +96,9 @@ func TestDockerfileIsAsKo(t *testing.T) {
 		}
 	}
 	content, err := os.ReadFile("compose.yaml")
-	must(t, err)
+	kit.Must(t, err)
 	project, err := compose.Load(t.Context(), "compose.yaml", content)
-	must(t, err)
+	kit.Must(t, err)
 	if got, want := project.Services["miniserver"].HealthCheck.Test, []string{"CMD", program, "ready"}; !slices.Equal(got, want) {
 		t.Errorf("compose.yaml asks by %q, want %q", got, want)
 	}
@@ -139,13 +140,13 @@ func TestDockerContext(t *testing.T) {
 func dockerContext(t testing.TB) string {
 	t.Helper()
 	content, err := os.ReadFile(".dockerignore")
-	must(t, err)
+	kit.Must(t, err)
 	patterns, err := ignorefile.ReadAll(bytes.NewReader(content))
-	must(t, err)
+	kit.Must(t, err)
 	ignored, err := patternmatcher.New(patterns)
-	must(t, err)
+	kit.Must(t, err)
 	context := t.TempDir()
-	must(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+	kit.Must(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == "." {
 			return err
 		}
@@ -161,9 +162,9 @@ func dockerContext(t testing.TB) string {
 			return err
 		}
 		file, err := os.ReadFile(path)
-		must(t, err)
+		kit.Must(t, err)
 		to := filepath.Join(context, path)
-		must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		kit.Must(t, os.MkdirAll(filepath.Dir(to), 0o755))
 		return os.WriteFile(to, file, 0o644)
 	}))
 	return context

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const (
@@ -28,9 +29,9 @@ const (
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	revision, err := exec.Command("git", "rev-parse", "HEAD").Output()
-	must(t, err)
+	kit.Must(t, err)
 	config, err := image(t).ConfigFile()
-	must(t, err)
+	kit.Must(t, err)
 	if config.Config.User != nobody {
 		t.Errorf("it runs as %q", config.Config.User)
 	}
@@ -73,7 +74,7 @@ func TestOneStaticProgram(t *testing.T) {
 		}
 		programs = append(programs, header.Name)
 		binary, err := elf.NewFile(bytes.NewReader(content))
-		must(t, err)
+		kit.Must(t, err)
 		for _, part := range binary.Progs {
 			if part.Type == elf.PT_INTERP || part.Type == elf.PT_DYNAMIC {
 				t.Errorf("%s is not static", header.Name)
@@ -94,7 +95,7 @@ func TestSameDigestAgain(t *testing.T) {
 	t.Parallel()
 	image(t)
 	again, err := push(pushed.server)
-	must(t, err)
+	kit.Must(t, err)
 	if again != pushed.ref {
 		t.Errorf("%q, and then %q", pushed.ref, again)
 	}
@@ -104,16 +105,16 @@ func TestSameDigestAgain(t *testing.T) {
 func TestSize(t *testing.T) {
 	t.Parallel()
 	layers, err := image(t).Layers()
-	must(t, err)
+	kit.Must(t, err)
 	var compressed, unpacked int64
 	for _, layer := range layers {
 		size, err := layer.Size()
-		must(t, err)
+		kit.Must(t, err)
 		compressed += size
 		content, err := layer.Uncompressed()
-		must(t, err)
+		kit.Must(t, err)
 		n, err := io.Copy(io.Discard, content)
-		must(t, errors.Join(err, content.Close()))
+		kit.Must(t, errors.Join(err, content.Close()))
 		unpacked += n
 	}
 	t.Logf("%d layers, %.1f MB compressed, %.1f MB unpacked", len(layers), mb(compressed), mb(unpacked))
@@ -135,9 +136,9 @@ func files(t testing.TB, img v1.Image) map[*tar.Header][]byte {
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		must(t, err)
+		kit.Must(t, err)
 		content, err := io.ReadAll(archive)
-		must(t, err)
+		kit.Must(t, err)
 		found[header] = content
 	}
 }

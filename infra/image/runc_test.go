@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // runc is the program that Docker, containerd and Kubernetes start containers with:
@@ -34,7 +35,7 @@ func theRunc(t testing.TB) runc {
 		t.Skip("runc gives a container another user, which needs root")
 	}
 	r, err := unpackRunc()
-	must(t, err)
+	kit.Must(t, err)
 	r.state = filepath.Join(t.TempDir(), "runc")
 	return r
 }
@@ -60,11 +61,11 @@ func (r runc) run(t testing.TB, bundle string) *container {
 	t.Helper()
 	c := &container{runc: r, t: t, id: "miniserver-" + uuid.NewString(), log: filepath.Join(bundle, "log"), ended: make(chan error, 1)}
 	out, err := os.Create(c.log)
-	must(t, err)
+	kit.Must(t, err)
 	defer out.Close()
 	c.command = r.command("run", "--bundle", bundle, c.id)
 	c.command.Stdout, c.command.Stderr = out, out
-	must(t, c.command.Start())
+	kit.Must(t, c.command.Start())
 	go func() { c.ended <- c.command.Wait(); close(c.ended) }()
 	t.Cleanup(func() {
 		_ = r.command("delete", "--force", c.id).Run() // fails when it has ended
@@ -94,7 +95,7 @@ func (c *container) pid() int {
 		Pid int `json:"pid"`
 	}
 	out, err := c.runc.command("state", c.id).Output()
-	must(c.t, err)
-	must(c.t, json.NewDecoder(bytes.NewReader(out)).Decode(&state))
+	kit.Must(c.t, err)
+	kit.Must(c.t, json.NewDecoder(bytes.NewReader(out)).Decode(&state))
 	return state.Pid
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // spdxType is the media type of an SPDX document as JSON.
@@ -19,9 +20,9 @@ func TestSBOM(t *testing.T) {
 	image(t)
 	// Where cosign looks for it, and ko puts it.
 	attached, err := remote.Image(pushed.ref.Context().Tag(strings.Replace(pushed.ref.DigestStr(), ":", "-", 1) + ".sbom"))
-	must(t, err)
+	kit.Must(t, err)
 	layers, err := attached.Layers()
-	must(t, err)
+	kit.Must(t, err)
 	if len(layers) != 1 {
 		t.Fatalf("the SBOM has %d layers", len(layers))
 	}
@@ -29,7 +30,7 @@ func TestSBOM(t *testing.T) {
 		t.Errorf("the SBOM is %q: %v", kind, err)
 	}
 	content, err := layers[0].Uncompressed()
-	must(t, err)
+	kit.Must(t, err)
 	var document struct {
 		SPDXVersion string `json:"spdxVersion"`
 		Packages    []struct {
@@ -40,7 +41,7 @@ func TestSBOM(t *testing.T) {
 			} `json:"externalRefs"`
 		} `json:"packages"`
 	}
-	must(t, json.NewDecoder(content).Decode(&document))
+	kit.Must(t, json.NewDecoder(content).Decode(&document))
 	_ = content.Close()
 	listed := map[string]string{}
 	for _, one := range document.Packages {
@@ -53,7 +54,7 @@ func TestSBOM(t *testing.T) {
 		"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go", "github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go", "github.com/pressly/goose/v3",
 	} {
 		want, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
-		must(t, err)
+		kit.Must(t, err)
 		if got := listed[module]; got == "" || got != strings.TrimSpace(string(want)) {
 			t.Errorf("the SBOM has %s in version %q, go.mod has %s", module, got, want)
 		}

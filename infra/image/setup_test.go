@@ -59,9 +59,9 @@ func image(t testing.TB) v1.Image {
 			pushed.ref, pushed.err = push(pushed.server)
 		}
 	})
-	must(t, pushed.err)
+	kit.Must(t, pushed.err)
 	img, err := remote.Image(pushed.ref)
-	must(t, err)
+	kit.Must(t, err)
 	return img
 }
 
@@ -115,15 +115,8 @@ func get(t testing.TB, address string) int {
 func send(t testing.TB, request *http.Request) (string, int) {
 	t.Helper()
 	response, err := http.DefaultClient.Do(request)
-	must(t, err)
+	kit.Must(t, err)
 	text, err := io.ReadAll(response.Body)
-	must(t, errors.Join(err, response.Body.Close()))
+	kit.Must(t, errors.Join(err, response.Body.Close()))
 	return string(text), response.StatusCode
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -26,9 +26,9 @@ import (
 func composed(t testing.TB, service string, instead map[string]string) ([]string, map[string]string) {
 	t.Helper()
 	content, err := os.ReadFile("compose.yaml")
-	must(t, err)
+	kit.Must(t, err)
 	project, err := compose.Load(t.Context(), "compose.yaml", content)
-	must(t, err)
+	kit.Must(t, err)
 	environment := map[string]string{}
 	for name, value := range project.Services[service].Environment {
 		environment[name] = *value
@@ -57,20 +57,20 @@ func startServers(t testing.TB, at string) servers {
 	name := fmt.Sprintf(at, theirs.Addr().(*net.TCPAddr).Port)
 	if strings.HasPrefix(at, "https:") {
 		authority, err := theAuthority()
-		must(t, err)
+		kit.Must(t, err)
 		certificate, err := authority.forLoopback()
-		must(t, err)
+		kit.Must(t, err)
 		theirs = tls.NewListener(theirs, &tls.Config{Certificates: []tls.Certificate{certificate}})
 	}
 	provider, err := issuer.New(issuer.Options{URL: name})
-	must(t, err)
-	server := &http.Server{Handler: provider.Handler(), ReadHeaderTimeout: within, ErrorLog: quiet}
+	kit.Must(t, err)
+	server := &http.Server{Handler: provider.Handler(), ReadHeaderTimeout: kit.Patience, ErrorLog: quiet}
 	for _, listener := range []net.Listener{plain, theirs} {
 		go func() { _ = server.Serve(listener) }()
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	port, err := proc.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	s := servers{database: emptyDatabase(t), tokens: "http://" + plain.Addr().String(), address: fmt.Sprintf("http://127.0.0.1:%d", port)}
 	s.environment = map[string]string{
 		"REDIS_URL": kit.Redis(t).URL(), "NATS_URL": kit.NATS(t).URL(),
@@ -93,20 +93,20 @@ func emptyDatabase(t testing.TB) string {
 	address := kit.Database(t)
 	pool := kit.Connect(t, address)
 	rows, err := pool.Query(context.Background(), `SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'`)
-	must(t, err)
+	kit.Must(t, err)
 	var schemas []string
 	for rows.Next() {
 		var schema string
-		must(t, rows.Scan(&schema))
+		kit.Must(t, rows.Scan(&schema))
 		schemas = append(schemas, schema)
 	}
-	must(t, rows.Err())
+	kit.Must(t, rows.Err())
 	for _, schema := range schemas {
 		_, err := pool.Exec(context.Background(), `DROP SCHEMA "`+schema+`" CASCADE`)
-		must(t, err)
+		kit.Must(t, err)
 	}
 	_, err = pool.Exec(context.Background(), `CREATE SCHEMA public`)
-	must(t, err)
+	kit.Must(t, err)
 	return address
 }
 
@@ -129,9 +129,9 @@ func TestComposedUnderRunc(t *testing.T) {
 	unpacked := bundle(t, "miniserver", s.environment)
 	began := time.Now()
 	serve := r.run(t, unpacked)
-	eventually(t, "liveness", func() bool { return get(t, s.address+"/health/liveness") == http.StatusOK })
+	kit.Eventually(t, "liveness", func() bool { return get(t, s.address+"/health/liveness") == http.StatusOK })
 	live := time.Since(began)
-	eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
+	kit.Eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
 	t.Logf("runc run to the first 200 of liveness: %d ms, of readiness: %d ms", live.Milliseconds(), time.Since(began).Milliseconds())
 
 	if out, err := serve.exec(program, "ready"); err != nil || out != "" {
@@ -147,13 +147,13 @@ func TestComposedUnderRunc(t *testing.T) {
 		}
 	}
 
-	must(t, r.command("kill", serve.id, "TERM").Run())
+	kit.Must(t, r.command("kill", serve.id, "TERM").Run())
 	select {
 	case err := <-serve.ended:
 		if err != nil {
 			t.Errorf("after SIGTERM: %v", err)
 		}
-	case <-time.After(within):
+	case <-time.After(kit.Patience):
 		t.Fatal("it does not end")
 	}
 }
@@ -166,7 +166,7 @@ func TestCertificatesOfTheBase(t *testing.T) {
 	s.database = kit.Database(t)
 	maps.Copy(s.environment, logins(s.database))
 	r.run(t, bundle(t, "miniserver", s.environment))
-	eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
+	kit.Eventually(t, "readiness", func() bool { return get(t, s.address+"/health/readiness") == http.StatusOK })
 	if answer, status := s.grant(t); status != http.StatusOK {
 		t.Errorf("a grant: %d %s", status, answer)
 	}
@@ -176,7 +176,7 @@ func TestCertificatesOfTheBase(t *testing.T) {
 func (c *container) wantNobody() {
 	c.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid()))
-	must(c.t, err)
+	kit.Must(c.t, err)
 	status := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
@@ -197,19 +197,19 @@ func (s servers) grant(t testing.TB) (string, int) {
 	t.Helper()
 	form := url.Values{"grant_type": {"client_credentials"}}
 	ask, err := http.NewRequest(http.MethodPost, s.tokens+"/token", strings.NewReader(form.Encode()))
-	must(t, err)
+	kit.Must(t, err)
 	ask.SetBasicAuth(issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 	ask.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	var token struct {
 		AccessToken string `json:"access_token"`
 	}
 	text, status := send(t, ask)
-	if must(t, json.Unmarshal([]byte(text), &token)); token.AccessToken == "" {
+	if kit.Must(t, json.Unmarshal([]byte(text), &token)); token.AccessToken == "" {
 		t.Fatalf("no token: %d %s", status, text)
 	}
 	body := `{"user_id":"u_1","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_1"}`
 	request, err := http.NewRequest(http.MethodPost, s.address+"/v1/entitlements/grants", strings.NewReader(body))
-	must(t, err)
+	kit.Must(t, err)
 	request.Header = http.Header{
 		"Authorization": {"Bearer " + token.AccessToken}, "Content-Type": {"application/json"}, "Idempotency-Key": {"p_1"},
 	}

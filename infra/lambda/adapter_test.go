@@ -17,6 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // ask has handler answer r by a function URL and by an HTTP API.
@@ -26,18 +27,18 @@ func ask(t *testing.T, handler http.Handler, r request) map[string]httpAnswer {
 	answers := map[string]httpAnswer{}
 	for kind, event := range map[string][]byte{"url": r.url(), "api": r.api()} {
 		answered, err := a.handle(context.Background(), event)
-		must(t, err)
+		kit.Must(t, err)
 		var got httpAnswer
 		switch answered := answered.(type) {
 		case *events.LambdaFunctionURLStreamingResponse:
 			body, err := io.ReadAll(answered.Body)
-			must(t, err)
-			must(t, answered.Close())
+			kit.Must(t, err)
+			kit.Must(t, answered.Close())
 			got = httpAnswer{StatusCode: answered.StatusCode, Headers: answered.Headers, Cookies: answered.Cookies, Body: string(body)}
 		case *events.APIGatewayV2HTTPResponse:
 			text, err := json.Marshal(answered)
-			must(t, err)
-			must(t, json.Unmarshal(text, &got))
+			kit.Must(t, err)
+			kit.Must(t, json.Unmarshal(text, &got))
 		}
 		answers[kind] = got
 	}
@@ -95,7 +96,7 @@ func TestAnswer(t *testing.T) {
 		body := a.Body
 		if a.IsBase64Encoded {
 			decoded, err := base64.StdEncoding.DecodeString(body)
-			must(t, err)
+			kit.Must(t, err)
 			body = string(decoded)
 		}
 		if a.StatusCode != http.StatusTeapot || body != binary || a.IsBase64Encoded != (kind == "api") {
@@ -131,7 +132,7 @@ func TestHTTPAPITimeout(t *testing.T) {
 	defer cancel()
 	for kind, event := range map[string][]byte{"url": request{path: "/", method: http.MethodGet}.url(), "api": request{path: "/", method: http.MethodGet}.api()} {
 		_, err := a.handle(ctx, event)
-		must(t, err)
+		kit.Must(t, err)
 		if most := map[string]time.Duration{"url": 5*time.Minute - answerMargin, "api": apiGatewayTimeout - answerMargin}[kind]; left > most || left < most-5*time.Second {
 			t.Errorf("a function has %s, by %s", left, kind)
 		}
@@ -142,7 +143,7 @@ func TestHTTPAPITimeout(t *testing.T) {
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	rt := fn.NewRuntime(settings.Settings{}, slog.New(slog.DiscardHandler), nil)
-	must(t, rt.Host(fn.Function{Name: "gateway", New: func(e *fn.Env) error {
+	kit.Must(t, rt.Host(fn.Function{Name: "gateway", New: func(e *fn.Env) error {
 		e.Mux.HandleFunc("GET /panic", func(http.ResponseWriter, *http.Request) { panic("planted") })
 		e.Mux.HandleFunc("GET /abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 		return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/test/conformance"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const (
@@ -41,7 +42,7 @@ func TestConformance(t *testing.T) {
 			p := startProcess(t, environment)
 			var exit *exec.ExitError
 			if err := p.wantEnd(20 * time.Second); !errors.As(err, &exit) {
-				must(t, err)
+				kit.Must(t, err)
 				return 0, p.Printed()
 			}
 			return exit.ExitCode(), p.Printed()

@@ -21,9 +21,9 @@ const (
 	initErrorTimeout = 2 * time.Second
 )
 
-// tellInitError reports to Lambda why the process cannot start, so that a caller reads
+// reportInitError reports to Lambda why the process cannot start, so that a caller reads
 // that, and not only that it ended.
-func tellInitError(address string, cause error) {
+func reportInitError(address string, cause error) {
 	if address == "" {
 		return // not on Lambda
 	}

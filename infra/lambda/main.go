@@ -27,7 +27,7 @@ func main() {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "miniserver:", err)
-		tellInitError(os.Getenv(runtimeAPI), err)
+		reportInitError(os.Getenv(runtimeAPI), err)
 		os.Exit(1)
 	}
 	// Lambda freezes the process between invocations and ends it when it was idle for
@@ -48,7 +48,7 @@ func load() (*adapter, *function.Function, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := function.Load()
+	f, err := function.Load(s)
 	if err != nil {
 		return nil, nil, err
 	}

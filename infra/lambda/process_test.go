@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What cannot run says so in one line, ends with a status, and tells Lambda.
@@ -48,7 +49,7 @@ func TestInitError(t *testing.T) {
 			select {
 			case told := <-p.initError:
 				var body struct{ ErrorMessage, ErrorType string }
-				must(t, json.Unmarshal(told.body, &body))
+				kit.Must(t, json.Unmarshal(told.body, &body))
 				if told.kind != initErrorType || body.ErrorType != initErrorType || "miniserver: "+body.ErrorMessage != line {
 					t.Errorf("Lambda was told %s %s", told.kind, told.body)
 				}
@@ -78,7 +79,7 @@ func TestUnknownEvents(t *testing.T) {
 	} {
 		answer, body := p.invoke([]byte(event), time.Minute)
 		var said struct{ ErrorMessage, ErrorType string }
-		must(t, json.Unmarshal(body, &said))
+		kit.Must(t, json.Unmarshal(body, &said))
 		says = strings.Replace(says, "it is for", "the scheduled event is for", 1)
 		if !answer.failed || !strings.Contains(said.ErrorMessage, says) || strings.Contains(said.ErrorMessage, "secret") || !strings.HasPrefix(said.ErrorType, "Unknown") {
 			t.Errorf("%s: failed=%v %s", event, answer.failed, body)
@@ -123,7 +124,7 @@ func TestTickLingers(t *testing.T) {
 	}
 	answer := relay.wait(i)
 	var report lease.Report
-	must(t, json.NewDecoder(answer.body).Decode(&report))
+	kit.Must(t, json.NewDecoder(answer.body).Decode(&report))
 	if took := answer.at.Sub(began); answer.failed || report.Done != 1 || took < 3900*time.Millisecond || took > 6*time.Second {
 		t.Errorf("failed=%v %+v after %s", answer.failed, report, took)
 	}
@@ -137,7 +138,7 @@ func TestTickOutlivesTheInvocation(t *testing.T) {
 	i := p.begin(tickEvent(t, "{}"), 3*time.Second)
 	answer := p.wait(i)
 	var said struct{ ErrorMessage, ErrorType string }
-	must(t, json.NewDecoder(answer.body).Decode(&said))
+	kit.Must(t, json.NewDecoder(answer.body).Decode(&said))
 	if !answer.failed || said.ErrorType != "TickTimeout" || !strings.Contains(said.ErrorMessage, "TICK_BUDGET") || !answer.at.Before(i.deadline) {
 		t.Errorf("failed=%v %+v, %s before the deadline", answer.failed, said, i.deadline.Sub(answer.at))
 	}
@@ -154,9 +155,9 @@ func TestDeadline(t *testing.T) {
 	}
 	// Whoever holds the row holds up the grant.
 	tx, err := s.pool.Begin(t.Context())
-	must(t, err)
+	kit.Must(t, err)
 	_, err = tx.Exec(t.Context(), `SELECT 1 FROM entitlement.entitlements WHERE user_id = 'u_0' FOR UPDATE`)
-	must(t, err)
+	kit.Must(t, err)
 	for kind, event := range map[string][]byte{"url": s.grant("k1", "u_0").url(), "api": s.grant("k1", "u_0").api()} {
 		i := p.begin(event, 3*time.Second)
 		answer := p.wait(i)
@@ -165,10 +166,10 @@ func TestDeadline(t *testing.T) {
 			head, body := readPrelude(t, answer)
 			var text bytes.Buffer
 			_, err := text.ReadFrom(body)
-			must(t, err)
+			kit.Must(t, err)
 			a, a.Body = head, text.String()
 		} else {
-			must(t, json.NewDecoder(answer.body).Decode(&a))
+			kit.Must(t, json.NewDecoder(answer.body).Decode(&a))
 		}
 		if a.StatusCode != http.StatusGatewayTimeout || a.json(t)["code"] != "timeout" || a.Headers["Content-Type"] != "application/problem+json" {
 			t.Errorf("%s: %+v", kind, a)
@@ -177,7 +178,7 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("%s: answered %s before the deadline", kind, left)
 		}
 	}
-	must(t, tx.Rollback(t.Context()))
+	kit.Must(t, tx.Rollback(t.Context()))
 	if a := p.url(s.grant("k1", "u_0").url()); a.StatusCode != http.StatusOK {
 		t.Errorf("the same afterwards: %+v", a)
 	}

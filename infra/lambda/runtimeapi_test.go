@@ -140,7 +140,7 @@ func (s *runtimeServer) begin(event any, timeout time.Duration) *invocation {
 	if !ok {
 		var err error
 		payload, err = json.Marshal(event)
-		must(s.t, err)
+		kit.Must(s.t, err)
 	}
 	s.mutex.Lock()
 	s.count++
@@ -172,7 +172,7 @@ func (s *runtimeServer) invoke(event any, timeout time.Duration) (*result, []byt
 	s.t.Helper()
 	answer := s.wait(s.begin(event, timeout))
 	body, err := io.ReadAll(answer.body)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return answer, body
 }
 
@@ -214,7 +214,7 @@ func readPrelude(t testing.TB, answer *result) (httpAnswer, *bufio.Reader) {
 		prelude.WriteByte(b)
 	}
 	var a httpAnswer
-	must(t, json.Unmarshal([]byte(strings.TrimSuffix(prelude.String(), preludeEnd)), &a))
+	kit.Must(t, json.Unmarshal([]byte(strings.TrimSuffix(prelude.String(), preludeEnd)), &a))
 	return a, reader
 }
 
@@ -224,7 +224,7 @@ func (s *runtimeServer) url(event any) httpAnswer {
 	answer := s.wait(s.begin(event, time.Minute))
 	a, rest := readPrelude(s.t, answer)
 	body, err := io.ReadAll(rest)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	a.Body = string(body)
 	return a
 }
@@ -239,7 +239,7 @@ func (s *runtimeServer) apiAnswer(i *invocation) httpAnswer {
 	s.t.Helper()
 	answer := s.wait(i)
 	body, err := io.ReadAll(answer.body)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	var a httpAnswer
 	if answer.failed || json.Unmarshal(body, &a) != nil {
 		s.t.Fatalf("no answer: failed=%v %s %s", answer.failed, answer.contentType, body)

@@ -33,7 +33,7 @@ func (a *adapter) serve(ctx context.Context, e events.LambdaFunctionURLRequest) 
 	if !streams {
 		ctx, cancel = shorten(ctx, cancel)
 	}
-	response := a.respond(ctx, e)
+	response := a.respond(ctx, e) //nolint:bodyclose // stream and whole close it
 	if streams {
 		return stream(response, cancel), nil
 	}

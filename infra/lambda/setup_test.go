@@ -98,15 +98,8 @@ func (s *system) start(further ...string) *process {
 func (s *system) count(sql string, args ...any) int {
 	s.t.Helper()
 	var n int
-	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	kit.Must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 	return n
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 const (
@@ -161,7 +154,7 @@ func (r request) api() []byte { return r.on(apiHost, "http_api.json") }
 
 func (s *system) grant(key, user string) request {
 	body, err := json.Marshal(map[string]string{"user_id": user, "stock_keeping_unit": "item1", "reason": "purchase", "purchase_id": "p_" + key})
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return request{
 		method: http.MethodPost, path: "/v1/entitlements/grants", body: string(body),
 		headers: map[string]string{"authorization": "Bearer " + s.writer, "idempotency-key": key},
@@ -172,6 +165,6 @@ func (s *system) grant(key, user string) request {
 func tickEvent(t testing.TB, detail string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "scheduled.json"))
-	must(t, err)
+	kit.Must(t, err)
 	return bytes.Replace(text, []byte(`"detail": {}`), []byte(`"detail": `+detail), 1)
 }

@@ -27,7 +27,7 @@ const terminate = "X\x00\x00\x00\x04"
 func (e *ends) through(t testing.TB, database string) string {
 	t.Helper()
 	u, err := url.Parse(database)
-	must(t, err)
+	kit.Must(t, err)
 	listener, target := kit.Listen(t), u.Host
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -83,7 +83,7 @@ func TestSIGTERM(t *testing.T) {
 		t.Fatal("it did not ask Lambda for SIGTERM")
 	}
 	began := time.Now()
-	must(t, p.Process.Signal(syscall.SIGTERM))
+	kit.Must(t, p.Process.Signal(syscall.SIGTERM))
 	if err := p.wantEnd(5 * time.Second); err != nil {
 		t.Errorf("it ended with %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/settings"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // values are what somebody might deploy with.
@@ -220,7 +221,7 @@ func seconds(properties map[string]any) time.Duration {
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("template.yaml")
-	must(t, err)
+	kit.Must(t, err)
 	least := map[string]any{"SecretId": "miniserver", "PublicUrl": "https://api.example.com", "OidcIssuer": "https://id.example.com"}
 	for name, given := range map[string]map[string]any{"all parameters": values, "the least": least} {
 		for _, wrong := range check(text, given) {

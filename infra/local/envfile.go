@@ -23,8 +23,11 @@ func (l *Local) writeEnv(s settings.Settings) error {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, ownLine+strings.Join(l.own, " "))
 	lines := [][2]string{
-		{"DATABASE_URL", s.DatabaseURL}, {"REDIS_URL", cmp.Or(l.people["REDIS_URL"], s.RedisURL)}, {"NATS_URL", cmp.Or(l.people["NATS_URL"], s.NATSURL)},
-		{"GATEWAY_URL", s.PublicURL}, {"OIDC_ISSUER", s.OIDCIssuer},
+		{"DATABASE_URL", s.DatabaseURL},
+		{"REDIS_URL", cmp.Or(l.people["REDIS_URL"], s.RedisURL)},
+		{"NATS_URL", cmp.Or(l.people["NATS_URL"], s.NATSURL)},
+		{"GATEWAY_URL", s.PublicURL},
+		{"OIDC_ISSUER", s.OIDCIssuer},
 	}
 	if s.RabbitMQURL != "" {
 		lines = append(lines, [2]string{"RABBITMQ_URL", s.RabbitMQURL})

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/caarlos0/env/v11"
 
 	function "github.com/miniserversystem/miniserver"
 	"github.com/miniserversystem/miniserver/infra/dev/home"
@@ -92,12 +95,9 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 		}
 		l.environment["METRICS_ADDRESS"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	}
-	for name, value := range l.environment {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
-	}
-	s, err := settings.Load()
+	environment := env.ToMap(os.Environ())
+	maps.Copy(environment, l.environment)
+	s, err := settings.LoadFrom(environment)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 	if err := l.writeEnv(s); err != nil {
 		return err
 	}
-	f, err := function.Load()
+	f, err := function.Load(s)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func serve(ctx context.Context, _ []string, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := function.Load()
+	f, err := function.Load(s)
 	if err != nil {
 		return err
 	}

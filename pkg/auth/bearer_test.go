@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -111,7 +112,7 @@ func TestNoTokenAsksNobody(t *testing.T) {
 		if authorization != "" {
 			r.Header.Set("Authorization", authorization)
 		}
-		if _, err := bearer.Identify(r); err != want {
+		if _, err := bearer.Identify(r); !errors.Is(err, want) {
 			t.Errorf("%q: %v", authorization, err)
 		}
 	}

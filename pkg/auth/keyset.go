@@ -78,13 +78,13 @@ func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error)
 		select {
 		case <-asked:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %v", errKeysAway, ctx.Err())
+			return nil, fmt.Errorf("%w: %w", errKeysAway, ctx.Err())
 		}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if found = s.keys.Key(id); len(found) == 0 && s.failure != nil {
-		return nil, fmt.Errorf("%w: %v", errKeysAway, s.failure)
+		return nil, fmt.Errorf("%w: %w", errKeysAway, s.failure)
 	}
 	return found, nil
 }

@@ -118,8 +118,10 @@ func (s *SignIn) CheckSignOut(ctx context.Context, raw string) (SignOut, error) 
 		return SignOut{}, err
 	}
 	if err != nil {
-		return SignOut{}, &fault.Error{Kind: fault.Malformed, Code: "logout_token_invalid",
-			Detail: "The logout token is not valid here.", Cause: err}
+		return SignOut{}, &fault.Error{
+			Kind: fault.Malformed, Code: "logout_token_invalid",
+			Detail: "The logout token is not valid here.", Cause: err,
+		}
 	}
 	return SignOut{Issuer: token.Issuer, Subject: token.Subject, SID: token.SessionID, ID: token.TokenID}, nil
 }

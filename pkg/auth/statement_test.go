@@ -86,11 +86,21 @@ func TestStatementsAreNotMixedUp(t *testing.T) {
 	t.Parallel()
 	signer, verifier := pair(t, "f")
 	identities := []auth.Identity{
-		{Subject: "a"}, {Subject: "b"}, {Subject: "a", Client: "b"}, {Subject: "a", Roles: []string{"b"}}, {Subject: "a", Client: "b", Roles: []string{"c"}},
-		{Subject: "a", Roles: []string{"b", "c"}}, {Subject: "a", Roles: []string{"c", "b"}}, {Subject: "a", Roles: []string{"b c"}},
+		{Subject: "a"},
+		{Subject: "b"},
+		{Subject: "a", Client: "b"},
+		{Subject: "a", Roles: []string{"b"}},
+		{Subject: "a", Client: "b", Roles: []string{"c"}},
+		{Subject: "a", Roles: []string{"b", "c"}},
+		{Subject: "a", Roles: []string{"c", "b"}},
+		{Subject: "a", Roles: []string{"b c"}},
 		// Issuers are not ours; a name may hold anything that JSON can.
-		{Subject: "a\x00b"}, {Subject: "a", Client: "b\x00c"}, {Subject: "a\x00b", Client: "c"}, {Subject: "a", Roles: []string{"b\x00c"}},
-		{Subject: "a", Client: "x\x00operator"}, {Subject: "a", Client: "x", Roles: []string{"operator", ""}},
+		{Subject: "a\x00b"},
+		{Subject: "a", Client: "b\x00c"},
+		{Subject: "a\x00b", Client: "c"},
+		{Subject: "a", Roles: []string{"b\x00c"}},
+		{Subject: "a", Client: "x\x00operator"},
+		{Subject: "a", Client: "x", Roles: []string{"operator", ""}},
 	}
 	var group sync.WaitGroup
 	for range 4 {

@@ -91,14 +91,14 @@ func Encode(r Record) (Message, error) {
 	message := k.message.ProtoReflect().New().Interface()
 	// A newer writer may add fields; an older relay publishes those that it knows.
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(r.Payload, message); err != nil {
-		return Message{}, fmt.Errorf("%w: payload: %v", ErrUnreadable, err)
+		return Message{}, fmt.Errorf("%w: payload: %w", ErrUnreadable, err)
 	}
 	if id := text(message, "event_id"); id != r.ID {
 		return Message{}, fmt.Errorf("%w: the payload's event_id %q is not its row's", ErrUnreadable, id)
 	}
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
 	if err != nil {
-		return Message{}, fmt.Errorf("%w: %v", ErrUnreadable, err)
+		return Message{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return Message{
 		ID:          r.ID,
@@ -120,14 +120,14 @@ func Decode(m Message) (Record, error) {
 	}
 	message := k.message.ProtoReflect().New().Interface()
 	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(m.Data, message); err != nil {
-		return Record{}, fmt.Errorf("%w: %v", ErrUnreadable, err)
+		return Record{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	if id := text(message, "event_id"); id != m.ID {
 		return Record{}, fmt.Errorf("%w: the event_id %q inside is not the message's", ErrUnreadable, id)
 	}
 	payload, err := json.Marshal(fields(message.ProtoReflect()))
 	if err != nil {
-		return Record{}, fmt.Errorf("%w: %v", ErrUnreadable, err)
+		return Record{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return Record{ID: m.ID, Type: m.ShortType(), Key: m.Key, OccurredAt: m.Time, Traceparent: m.Traceparent, Payload: payload}, nil
 }

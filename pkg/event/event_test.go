@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	oldrand "math/rand"
+	oldrand "math/rand" //nolint:depguard // testing/quick asks for it
 	"math/rand/v2"
 	"reflect"
 	"strings"

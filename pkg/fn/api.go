@@ -2,6 +2,7 @@ package fn
 
 import (
 	"context"
+	"errors"
 	"mime"
 	"net/http"
 	"strings"
@@ -53,7 +54,7 @@ var codes = map[int]struct{ code, detail string }{
 // left out: they are the caller's, and may be secret.
 func newProblem(status int, message string, errs []error) huma.StatusError {
 	for _, err := range errs {
-		if p, ok := err.(*problem.Problem); ok {
+		if p, ok := errors.AsType[*problem.Problem](err); ok {
 			return p
 		}
 	}
@@ -70,7 +71,7 @@ func newProblem(status int, message string, errs []error) huma.StatusError {
 	}
 	p := problem.New(status, known.code, known.detail)
 	for _, err := range errs {
-		if d, ok := err.(*huma.ErrorDetail); ok {
+		if d, ok := errors.AsType[*huma.ErrorDetail](err); ok {
 			p.Errors = append(p.Errors, problem.Field{Location: d.Location, Message: d.Message})
 		}
 	}

@@ -45,13 +45,15 @@ func (e *Env) wrap() http.Handler {
 	overHTTPS := e.Function.Public && strings.HasPrefix(e.Settings.PublicURL, "https://")
 	handle := func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			// http.ErrAbortHandler is how a handler hangs up on purpose.
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				log.ErrorContext(r.Context(), "panic", "error", fmt.Sprint(p), "stack", string(debug.Stack()))
-				problem.Write(w, fmt.Errorf("panic: %v", p))
-			} else if p != nil {
-				panic(p)
+			p := recover()
+			if p == nil {
+				return
 			}
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(p) // how a handler hangs up on purpose
+			}
+			log.ErrorContext(r.Context(), "panic", "error", fmt.Sprint(p), "stack", string(debug.Stack()))
+			problem.Write(w, fmt.Errorf("panic: %v", p))
 		}()
 		h := w.Header()
 		h.Set("Cache-Control", "no-store")

@@ -105,7 +105,7 @@ func skipValue(decoder *jsontext.Decoder) error {
 		case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
 			return fmt.Errorf("the name at %s stands twice", syntax.JSONPointer)
 		case errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF):
-			return fmt.Errorf("the JSON is broken at byte %d: %v", syntax.ByteOffset, syntax.Err)
+			return fmt.Errorf("the JSON is broken at byte %d: %w", syntax.ByteOffset, syntax.Err)
 		case err != nil:
 			return err
 		case decoder.StackDepth() > MaxDepth:

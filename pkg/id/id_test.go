@@ -47,8 +47,10 @@ func TestBefore(t *testing.T) {
 		t.Errorf("%s is no UUIDv7", bound)
 	}
 	for _, pair := range [][2]time.Time{
-		{time.UnixMilli(1), time.UnixMilli(2)}, {time.UnixMilli(255), time.UnixMilli(256)},
-		{time.UnixMilli(0xffffffff), time.UnixMilli(0x100000000)}, {time.Now(), time.Now().Add(time.Millisecond)},
+		{time.UnixMilli(1), time.UnixMilli(2)},
+		{time.UnixMilli(255), time.UnixMilli(256)},
+		{time.UnixMilli(0xffffffff), time.UnixMilli(0x100000000)},
+		{time.Now(), time.Now().Add(time.Millisecond)},
 	} {
 		first, second := id.Before(pair[0]), id.Before(pair[1])
 		if bytes.Compare(first[:], second[:]) >= 0 {

@@ -31,8 +31,10 @@ const MaxKeyLength = 255
 var (
 	ErrReused = fault.New(fault.Conflict, "idempotency_key_reused",
 		"This Idempotency-Key was used for another request; send this one with a new key.")
-	ErrInProgress = &fault.Error{Kind: fault.Conflict, Code: "idempotency_in_progress", RetryAfter: time.Second,
-		Detail: "The first request with this Idempotency-Key is still running; send the same request again shortly."}
+	ErrInProgress = &fault.Error{
+		Kind: fault.Conflict, Code: "idempotency_in_progress", RetryAfter: time.Second,
+		Detail: "The first request with this Idempotency-Key is still running; send the same request again shortly.",
+	}
 )
 
 // Key identifies a request.

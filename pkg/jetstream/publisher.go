@@ -41,7 +41,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 	futures := make([]jetstream.PubAckFuture, len(messages))
 	for i, m := range messages {
 		if ctx.Err() != nil {
-			results[i] = fmt.Errorf("%w: %v", outbox.ErrBroker, ctx.Err())
+			results[i] = fmt.Errorf("%w: %w", outbox.ErrBroker, ctx.Err())
 			continue
 		}
 		// Expected stream: a message without a stream must not count as published.
@@ -58,7 +58,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 			results[i] = p.judge(err)
 		case <-ctx.Done():
 			// It may be stored all the same, and is then published twice.
-			results[i] = fmt.Errorf("%w: no acknowledgement: %v", outbox.ErrBroker, ctx.Err())
+			results[i] = fmt.Errorf("%w: no acknowledgement: %w", outbox.ErrBroker, ctx.Err())
 		}
 	}
 	return results
@@ -86,19 +86,19 @@ func (p *Publisher) judge(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("%w: %v", outbox.ErrRefused, err)
+		return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
 	case errors.As(err, &api) && api.ErrorCode == codeMessageTooLarge:
-		return fmt.Errorf("%w: %v", outbox.ErrRefused, err)
+		return fmt.Errorf("%w: %w", outbox.ErrRefused, err)
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
 		// The stream is gone: the next Ready creates it again.
 		p.client.forget(p.subject)
 	}
-	return fmt.Errorf("%w: %v", outbox.ErrBroker, err)
+	return fmt.Errorf("%w: %w", outbox.ErrBroker, err)
 }
 
 func fill(results []error, err error) []error {
 	for i := range results {
-		results[i] = fmt.Errorf("%w: %v", outbox.ErrBroker, err)
+		results[i] = fmt.Errorf("%w: %w", outbox.ErrBroker, err)
 	}
 	return results
 }

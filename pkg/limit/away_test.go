@@ -44,7 +44,7 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 			t.Errorf("%d were allowed, want %d; shared is %t", allowed, burst, l.Shared())
 		}
 		// It is asked again in vain, and that is not told.
-		for began := time.Now(); time.Since(began) < limit.RetryEvery+2*limit.Patience; time.Sleep(10 * time.Millisecond) {
+		for began := time.Now(); time.Since(began) < limit.RetryEvery+2*limit.Patience; kit.Pause(10 * time.Millisecond) {
 			if l.Allow(t.Context(), hourly, "k").Allowed {
 				t.Fatal("more than the burst")
 			}
@@ -105,7 +105,7 @@ func TestRedisHangs(t *testing.T) {
 						mutex.Lock()
 						took = append(took, d)
 						mutex.Unlock()
-						time.Sleep(100 * time.Microsecond)
+						kit.Pause(100 * time.Microsecond)
 					}
 				})
 			}

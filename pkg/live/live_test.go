@@ -59,8 +59,10 @@ func TestUnsafeUserIDs(t *testing.T) {
 	everything, err := conn.SubscribeSync(">")
 	kit.Must(t, err)
 	kit.Must(t, conn.Flush())
-	unsafe := []string{"", "*", ">", ".", "a.b", "a.", ".a", "a.*", "a.>", " ", "a b", "a\tb", "u\x00", "é", "用户", "\xff",
-		"u_1 0\r\nPUB live.u_2 0\r\n", "a/b", "a:b", "a$b", strings.Repeat("u", 129)}
+	unsafe := []string{
+		"", "*", ">", ".", "a.b", "a.", ".a", "a.*", "a.>", " ", "a b", "a\tb", "u\x00", "é", "用户", "\xff",
+		"u_1 0\r\nPUB live.u_2 0\r\n", "a/b", "a:b", "a$b", strings.Repeat("u", 129),
+	}
 	for _, userID := range unsafe {
 		h.Tell(t.Context(), userID)
 		if nudges, stop, err := h.Listen(userID); !errors.Is(err, live.ErrUserID) || nudges != nil || stop != nil {

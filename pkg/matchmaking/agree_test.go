@@ -20,10 +20,28 @@ func TestValuesThatAgree(t *testing.T) {
 		a, b string
 		meet bool
 	}{
-		{`1`, `1.0`, true}, {`1`, `1e0`, true}, {`100`, `1e2`, true}, {`0`, `-0`, true}, {`0.1`, `0.10`, true}, {`1`, `"1"`, false}, {`1`, `2`, false},
-		{`999999999999999`, `999999999999998`, false}, {`0.1`, `0.10000000000000001`, true}, {`0.1`, `0.1000001`, false}, {`1e-300`, `0`, false},
-		{`"eu"`, `"EU"`, false}, {`"eu"`, `"eu "`, false}, {`""`, `""`, true}, {`""`, `" "`, false}, {`"é"`, `"\u00e9"`, true}, {`"é"`, `"e\u0301"`, false},
-		{`"a=b&c"`, `"a=b&c"`, true}, {`"{x}"`, `"{x}"`, true}, {`"null"`, `"null"`, true}, {`"<"`, `"\u003c"`, true}, {`":member"`, `":member"`, true},
+		{`1`, `1.0`, true},
+		{`1`, `1e0`, true},
+		{`100`, `1e2`, true},
+		{`0`, `-0`, true},
+		{`0.1`, `0.10`, true},
+		{`1`, `"1"`, false},
+		{`1`, `2`, false},
+		{`999999999999999`, `999999999999998`, false},
+		{`0.1`, `0.10000000000000001`, true},
+		{`0.1`, `0.1000001`, false},
+		{`1e-300`, `0`, false},
+		{`"eu"`, `"EU"`, false},
+		{`"eu"`, `"eu "`, false},
+		{`""`, `""`, true},
+		{`""`, `" "`, false},
+		{`"é"`, `"\u00e9"`, true},
+		{`"é"`, `"e\u0301"`, false},
+		{`"a=b&c"`, `"a=b&c"`, true},
+		{`"{x}"`, `"{x}"`, true},
+		{`"null"`, `"null"`, true},
+		{`"<"`, `"\u003c"`, true},
+		{`":member"`, `":member"`, true},
 	} {
 		a, b := fmt.Sprint("u_a", i), fmt.Sprint("u_b", i)
 		one, two := s.join(a, "regional", `{"region":`+c.a+`}`), s.join(b, "regional", `{"region":`+c.b+`}`)

@@ -80,8 +80,15 @@ func TestSkill(t *testing.T) {
 		a, b string
 		meet bool
 	}{
-		{"0", "100", true}, {"-0", "0", true}, {"0", "100.5", false}, {"10000", "9900", true}, {"9899.999", "10000", false},
-		{"0.25", "100.25", true}, {"0.25", "100.5", false}, {"1e-7", "0", true}, {"1e2", "100.0", true},
+		{"0", "100", true},
+		{"-0", "0", true},
+		{"0", "100.5", false},
+		{"10000", "9900", true},
+		{"9899.999", "10000", false},
+		{"0.25", "100.25", true},
+		{"0.25", "100.5", false},
+		{"1e-7", "0", true},
+		{"1e2", "100.0", true},
 	} {
 		a, b := s.joinAs("u_a", "rank", c.a+c.b, `{"skill":`+c.a+`}`), s.joinAs("u_b", "rank", c.a+c.b, `{"skill":`+c.b+`}`)
 		if pass := s.match("rank"); (len(pass.Matches) == 1) != c.meet {
@@ -112,8 +119,13 @@ func TestAttributesOfTheSameRequest(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{`{"a":1,"b":"x"}`, ` { "b" : "x" , "a" : 1.0 } `, true}, {`{"a":"é"}`, `{"a":"\u00e9"}`, true}, {`{"a":0}`, `{"a":-0}`, true},
-		{`{"a":1}`, `{"a":"1"}`, false}, {`{}`, `{"a":1}`, false}, {`{"a":1}`, `{"b":1}`, false}, {`{"a":1e15}`, `{"a":1000000000000000}`, true},
+		{`{"a":1,"b":"x"}`, ` { "b" : "x" , "a" : 1.0 } `, true},
+		{`{"a":"é"}`, `{"a":"\u00e9"}`, true},
+		{`{"a":0}`, `{"a":-0}`, true},
+		{`{"a":1}`, `{"a":"1"}`, false},
+		{`{}`, `{"a":1}`, false},
+		{`{"a":1}`, `{"b":1}`, false},
+		{`{"a":1e15}`, `{"a":1000000000000000}`, true},
 	} {
 		user := fmt.Sprint("u_", i)
 		first := s.joinAs(user, "casual", "k", c.a)

@@ -64,9 +64,24 @@ func TestTicketsThatAreNone(t *testing.T) {
 	id := s.join("u_a", "casual", `{}`)
 	number := id[len("casual_"):]
 	for _, c := range []struct{ user, id string }{
-		{"u_b", id}, {"", id}, {"U_A", id}, {"u_a", ""}, {"u_a", "x"}, {"u_a", number}, {"u_a", "casual_"}, {"u_a", "casual_x"}, {"u_a", "other_" + number},
-		{"u_a", "rank_" + number}, {"u_a", "Casual_" + number}, {"u_a", id + "x"}, {"u_a", id + "\n"}, {"u_a", "casual_01h455vb4pex5vsknk084sn02q"},
-		{"u_a", strings.Repeat("casual_", 1000)}, {"u_a", "casual_\x00"}, {"u_a", "{casual}_" + number}, {"u_a", strings.ToUpper(id)},
+		{"u_b", id},
+		{"", id},
+		{"U_A", id},
+		{"u_a", ""},
+		{"u_a", "x"},
+		{"u_a", number},
+		{"u_a", "casual_"},
+		{"u_a", "casual_x"},
+		{"u_a", "other_" + number},
+		{"u_a", "rank_" + number},
+		{"u_a", "Casual_" + number},
+		{"u_a", id + "x"},
+		{"u_a", id + "\n"},
+		{"u_a", "casual_01h455vb4pex5vsknk084sn02q"},
+		{"u_a", strings.Repeat("casual_", 1000)},
+		{"u_a", "casual_\x00"},
+		{"u_a", "{casual}_" + number},
+		{"u_a", strings.ToUpper(id)},
 	} {
 		if ticket, err := s.Get(t.Context(), c.user, c.id); !errors.Is(err, matchmaking.ErrNotFound) {
 			t.Errorf("%q reads %.40q: %+v %v", c.user, c.id, ticket, err)

@@ -71,7 +71,7 @@ func announcementOf(mode, matchID, raw string) announcement {
 	}
 	ms, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil {
-		a.err = fmt.Errorf("%w: matched_at: %v", event.ErrUnreadable, err)
+		a.err = fmt.Errorf("%w: matched_at: %w", event.ErrUnreadable, err)
 		return a
 	}
 	a.EventID, a.MatchedAt, a.traceparent = lines[0], moment(ms), lines[2]

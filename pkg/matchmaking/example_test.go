@@ -64,8 +64,10 @@ func ExampleMode() {
 		TTL:   2 * time.Minute, Windows: []int{100, 200, 400}, WidenEvery: time.Minute, QueueLimit: 100_000,
 	})
 	players := []struct{ name, skill, region, ticket string }{
-		{name: "alice", skill: "1500", region: "eu"}, {name: "bob", skill: "1500", region: "us"},
-		{name: "carol", skill: "1650", region: "eu"}, {name: "dave", skill: "1420", region: "eu"},
+		{name: "alice", skill: "1500", region: "eu"},
+		{name: "bob", skill: "1500", region: "us"},
+		{name: "carol", skill: "1650", region: "eu"},
+		{name: "dave", skill: "1420", region: "eu"},
 	}
 	for i, player := range players {
 		attributes, err := matchmaking.ParseAttributes(map[string]json.RawMessage{

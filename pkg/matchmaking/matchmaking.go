@@ -66,8 +66,10 @@ type Made struct {
 var (
 	ErrNotFound = fault.New(fault.NotFound, "ticket_not_found", "You have no such ticket, or it is no longer kept: 5 minutes after it would have expired, 1 minute after it was cancelled. Join again.")
 	ErrMatched  = fault.New(fault.Conflict, "ticket_matched", "The ticket is matched already and stays so; read it for the match.")
-	ErrFull     = &fault.Error{Kind: fault.Unavailable, Code: "queue_full", RetryAfter: fault.DefaultRetryAfter,
-		Detail: "Too many wait in this queue; send the same request again later."}
+	ErrFull     = &fault.Error{
+		Kind: fault.Unavailable, Code: "queue_full", RetryAfter: fault.DefaultRetryAfter,
+		Detail: "Too many wait in this queue; send the same request again later.",
+	}
 )
 
 // unreachable is the error for Redis that did not answer. The script may have run all

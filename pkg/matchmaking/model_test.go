@@ -149,10 +149,15 @@ func TestQueuesWithRulesMissNobody(t *testing.T) {
 		agree   []string
 		windows []int
 	}{
-		{nil, []int{100, 200, 400}}, {nil, []int{0}}, {nil, []int{0, 3, 10, 30, 100, 300, 1000, 3000}},
-		{[]string{"region"}, nil}, {[]string{"region"}, []int{50, 500}},
-		{[]string{"region", "language"}, nil}, {[]string{"region", "language"}, []int{30, 100, 300}},
-		{[]string{"region", "language", "pad"}, nil}, {[]string{"region", "language", "pad"}, []int{100, 1000}},
+		{nil, []int{100, 200, 400}},
+		{nil, []int{0}},
+		{nil, []int{0, 3, 10, 30, 100, 300, 1000, 3000}},
+		{[]string{"region"}, nil},
+		{[]string{"region"}, []int{50, 500}},
+		{[]string{"region", "language"}, nil},
+		{[]string{"region", "language"}, []int{30, 100, 300}},
+		{[]string{"region", "language", "pad"}, nil},
+		{[]string{"region", "language", "pad"}, []int{100, 1000}},
 	} {
 		t.Run(fmt.Sprintf("%d agree, windows %v", len(c.agree), c.windows), func(t *testing.T) {
 			m := model{c.agree, c.windows, 2000, 5 * time.Second}

@@ -29,8 +29,13 @@ func TestRulesChangeWhilePlayersWait(t *testing.T) {
 		name string
 		set  func(*rules)
 	}{
-		{"plain", plain}, {"three windows", ranked(10, 20, 40)}, {"one window", ranked(10)}, {"eight windows", ranked(1, 2, 3, 4, 5, 6, 7, 8)},
-		{"region", agree("region")}, {"language, region", agree("language", "region")}, {"all", both},
+		{"plain", plain},
+		{"three windows", ranked(10, 20, 40)},
+		{"one window", ranked(10)},
+		{"eight windows", ranked(1, 2, 3, 4, 5, 6, 7, 8)},
+		{"region", agree("region")},
+		{"language, region", agree("language", "region")},
+		{"all", both},
 	}
 	s := start(t, plain)
 	for _, from := range sets {

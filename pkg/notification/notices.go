@@ -26,7 +26,7 @@ func notices(r event.Record) ([]notice, error) {
 		UserID string `json:"user_id"`
 	}
 	if err := json.Unmarshal(r.Payload, &about); err != nil {
-		return nil, fmt.Errorf("%w: %v", event.ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 	}
 	if about.UserID == "" {
 		return nil, fmt.Errorf("%w: it names no recipient", event.ErrUnreadable)
@@ -61,7 +61,7 @@ type matchView struct {
 func matchNotices(r event.Record) ([]notice, error) {
 	var m match
 	if err := json.Unmarshal(r.Payload, &m); err != nil {
-		return nil, fmt.Errorf("%w: %v", event.ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 	}
 	players := m.Players
 	m.Players = nil
@@ -76,9 +76,12 @@ func matchNotices(r event.Record) ([]notice, error) {
 				return nil, fmt.Errorf("%w: a player is matched with themselves", event.ErrUnreadable)
 			}
 		}
+		if player.UserID == "" {
+			return nil, fmt.Errorf("%w: a player without an id", event.ErrUnreadable)
+		}
 		payload, err := json.Marshal(view)
-		if err != nil || player.UserID == "" {
-			return nil, fmt.Errorf("%w: a player without an id, or %v", event.ErrUnreadable, err)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 		}
 		list = append(list, notice{player.UserID, payload})
 	}
@@ -115,7 +118,7 @@ type transferView struct {
 func transferNotices(r event.Record) ([]notice, error) {
 	var s settled
 	if err := json.Unmarshal(r.Payload, &s); err != nil {
-		return nil, fmt.Errorf("%w: %v", event.ErrUnreadable, err)
+		return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 	}
 	views := []transferView{{s, s.FromUser, "SENT"}, {s, s.ToUser, "RECEIVED"}}
 	if s.FromUser == s.ToUser {
@@ -128,7 +131,7 @@ func transferNotices(r event.Record) ([]notice, error) {
 		}
 		payload, err := json.Marshal(view)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %v", event.ErrUnreadable, err)
+			return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 		}
 		list = append(list, notice{view.UserID, payload})
 	}

@@ -30,20 +30,24 @@ const passed = `(SELECT up_to FROM %[2]s ORDER BY up_to LIMIT 1)`
 // the reconcilers' table. Each statement reads no more rows than it may delete: first by
 // its index, and then by ctid, which does not change while a row is locked.
 func (r Retention) Deletes(table, marks string, now time.Time) []postgres.Delete {
-	deletes := []postgres.Delete{{SQL: fmt.Sprintf(`
+	deletes := []postgres.Delete{{
+		SQL: fmt.Sprintf(`
 		DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
 			SELECT ctid FROM (
 				SELECT ctid, event_id, published_at FROM %[1]s
 				WHERE published_at <= $2 ORDER BY published_at LIMIT $1 FOR UPDATE SKIP LOCKED
 			) old WHERE event_id <= `+passed+` OR published_at <= $3))`, table, marks),
-		Args: []any{now.Add(-r.Published), now.Add(-max(r.Unreconciled, r.Published))}}}
+		Args: []any{now.Add(-r.Published), now.Add(-max(r.Unreconciled, r.Published))},
+	}}
 	if r.Failed > 0 {
-		deletes = append(deletes, postgres.Delete{SQL: fmt.Sprintf(`
+		deletes = append(deletes, postgres.Delete{
+			SQL: fmt.Sprintf(`
 			DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM %[1]s
 				WHERE finished_at IS NOT NULL AND published_at IS NULL AND finished_at <= $2
 				ORDER BY finished_at LIMIT $1 FOR UPDATE SKIP LOCKED))`, table),
-			Args: []any{now.Add(-r.Failed)}})
+			Args: []any{now.Add(-r.Failed)},
+		})
 	}
 	return deletes
 }

@@ -111,8 +111,10 @@ func TestRedisLearnsNothing(t *testing.T) {
 	f := setup(t)
 	var w watch
 	store := f.with(limits, &w)
-	secrets := []string{sample().UserID, issuer, subject, sid, sample().IDToken, sample().RefreshToken, "operator",
-		"new-refresh-token", "nonce-1", "verifier-1", "/return-to", "u_link_to", "jti-1"}
+	secrets := []string{
+		sample().UserID, issuer, subject, sid, sample().IDToken, sample().RefreshToken, "operator",
+		"new-refresh-token", "nonce-1", "verifier-1", "/return-to", "u_link_to", "jti-1",
+	}
 
 	cookie, err := store.Create(f.ctx, due())
 	if err != nil {

@@ -68,8 +68,10 @@ func TestWhateverGoesWrong(t *testing.T) {
 	t.Logf("%d keys in %s: %v; %d backends killed, %d connections cut, %d keys ended by the watchdog, %d transfers entered meanwhile, %d snapshots (the longest %s)",
 		total, took.Round(time.Millisecond), c.count, chaos.killed, chaos.cut, chaos.orphans, chaos.written, chaos.looked, chaos.longest.Round(time.Millisecond))
 	// Otherwise nothing was put to the test.
-	for _, word := range []string{"INSUFFICIENT_BALANCE", "ALREADY_REVERSED", transfer.TimedOut, transfer.RolledBack, transfer.InProgress,
-		"error: idempotency_key_reused", "error: currencies_differ"} {
+	for _, word := range []string{
+		"INSUFFICIENT_BALANCE", "ALREADY_REVERSED", transfer.TimedOut, transfer.RolledBack, transfer.InProgress,
+		"error: idempotency_key_reused", "error: currencies_differ",
+	} {
 		if c.count[word] == 0 {
 			t.Errorf("nobody was answered %s", word)
 		}

@@ -44,10 +44,14 @@ var (
 	ErrSame       = fault.New(fault.Invalid, "same_account", "Send money to another account than it comes from.")
 	ErrLimit      = fault.New(fault.Invalid, "currency_limit", "All first balances of a currency must stay below 10^15; open the account with less.")
 	// ErrBusy: TX1 never began.
-	ErrBusy = &fault.Error{Kind: fault.Unavailable, Code: "account_busy", RetryAfter: fault.DefaultRetryAfter,
-		Detail: "Too many transfers wait, of this account or of all; send the same request with the same key again."}
-	ErrUnknown = &fault.Error{Kind: fault.Unavailable, Code: "outcome_unknown", RetryAfter: fault.DefaultRetryAfter,
-		Detail: "Whether it was done is not known yet; send the same request with the same key again."}
+	ErrBusy = &fault.Error{
+		Kind: fault.Unavailable, Code: "account_busy", RetryAfter: fault.DefaultRetryAfter,
+		Detail: "Too many transfers wait, of this account or of all; send the same request with the same key again.",
+	}
+	ErrUnknown = &fault.Error{
+		Kind: fault.Unavailable, Code: "outcome_unknown", RetryAfter: fault.DefaultRetryAfter,
+		Detail: "Whether it was done is not known yet; send the same request with the same key again.",
+	}
 )
 
 // Transfer is a movement of money.

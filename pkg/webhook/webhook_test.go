@@ -141,7 +141,8 @@ func TestStableID(t *testing.T) {
 	pool := kit.Pool(t)
 	const eventID = "0190a5a4-0000-7000-8000-000000000001"
 	if _, err := notification.NewStore(pool).Accept(t.Context(), []event.Record{
-		{ID: eventID, Type: "EntitlementGranted", OccurredAt: time.Now(), Payload: []byte(`{"user_id":"u_1"}`)}}); err != nil {
+		{ID: eventID, Type: "EntitlementGranted", OccurredAt: time.Now(), Payload: []byte(`{"user_id":"u_1"}`)},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	deliverer := notification.NewDeliverer(pool, lease.DefaultPolicy, "test", setup(t, r.URL), slog.New(slog.DiscardHandler))
@@ -165,7 +166,8 @@ func verdict(t testing.TB, c notification.Channel) (status string, wait time.Dur
 	t.Helper()
 	pool := kit.Pool(t)
 	_, err := notification.NewStore(pool).Accept(t.Context(), []event.Record{
-		{ID: "0190a5a4-0000-7000-8000-000000000001", Type: "EntitlementGranted", OccurredAt: time.Now(), Payload: []byte(`{"user_id":"u_1"}`)}})
+		{ID: "0190a5a4-0000-7000-8000-000000000001", Type: "EntitlementGranted", OccurredAt: time.Now(), Payload: []byte(`{"user_id":"u_1"}`)},
+	})
 	if err == nil {
 		_, err = notification.NewDeliverer(pool, lease.DefaultPolicy, "test", c, slog.New(slog.DiscardHandler)).Step(t.Context())
 	}
@@ -197,8 +199,10 @@ func TestAnswers(t *testing.T) {
 		"429":                        {status(429), "PENDING", 0, usual},
 		"500":                        {status(500), "PENDING", 0, usual},
 		"503 after":                  {status(503, "Retry-After: 120"), "PENDING", 110 * time.Second, 2 * time.Minute},
-		"503 after a date (RFC 9110)": {status(503, "Retry-After: "+time.Now().Add(10*time.Minute).UTC().Format(http.TimeFormat)),
-			"PENDING", 9 * time.Minute, 10 * time.Minute},
+		"503 after a date (RFC 9110)": {
+			status(503, "Retry-After: "+time.Now().Add(10*time.Minute).UTC().Format(http.TimeFormat)),
+			"PENDING", 9 * time.Minute, 10 * time.Minute,
+		},
 		"503 after nonsense":    {status(503, "Retry-After: soon"), "PENDING", 0, usual},
 		"503 after less than 0": {status(503, "Retry-After: -5"), "PENDING", 0, usual},
 		"503 after a year":      {status(503, "Retry-After: 31536000"), "PENDING", 50 * time.Minute, time.Hour},
@@ -254,7 +258,7 @@ func TestTimeout(t *testing.T) {
 			for r.Context().Err() == nil {
 				_, _ = w.Write([]byte("x"))
 				_ = http.NewResponseController(w).Flush()
-				time.Sleep(5 * time.Millisecond)
+				kit.Pause(5 * time.Millisecond)
 			}
 		},
 	} {

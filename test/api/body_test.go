@@ -101,8 +101,10 @@ func TestBadBody(t *testing.T) {
 		for _, path := range []string{system.GrantsPath, system.RevokesPath} {
 			t.Run(test.name+path[len("/v1/entitlements"):], func(t *testing.T) {
 				s := s.In(t)
-				a := s.Send(system.Request{Method: http.MethodPost, Path: path, Token: s.Writer, Body: test.body,
-					Header: http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {fmt.Sprint("k", i)}}})
+				a := s.Send(system.Request{
+					Method: http.MethodPost, Path: path, Token: s.Writer, Body: test.body,
+					Header: http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {fmt.Sprint("k", i)}},
+				})
 				system.WantProblem(t, a, test.status, "")
 			})
 		}
@@ -168,8 +170,10 @@ func TestContentType(t *testing.T) {
 				header["Content-Type"] = test.media
 			}
 			send := func() system.Answer {
-				return s.Send(system.Request{Method: http.MethodPost, Path: system.GrantsPath, Token: s.Writer, Header: header,
-					Body: system.ChangeBody("u_1", "item1", "purchase", "p_1")})
+				return s.Send(system.Request{
+					Method: http.MethodPost, Path: system.GrantsPath, Token: s.Writer, Header: header,
+					Body: system.ChangeBody("u_1", "item1", "purchase", "p_1"),
+				})
 			}
 			if test.status == http.StatusOK {
 				system.WantStatus(t, send(), test.status)
@@ -184,8 +188,10 @@ func TestContentType(t *testing.T) {
 func TestContentTypeOfRead(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
-	a := s.Send(system.Request{Method: http.MethodGet, Path: "/v1/users/u_1/entitlements", Token: s.Writer,
-		Header: http.Header{"Content-Type": {"text/plain"}, "Accept": {"text/html"}}})
+	a := s.Send(system.Request{
+		Method: http.MethodGet, Path: "/v1/users/u_1/entitlements", Token: s.Writer,
+		Header: http.Header{"Content-Type": {"text/plain"}, "Accept": {"text/html"}},
+	})
 	system.WantStatus(t, a, http.StatusOK)
 }
 
@@ -204,8 +210,10 @@ func TestBodySize(t *testing.T) {
 					body := system.ChangeBody("u_1", "item1", "purchase", "p_1")
 					body += strings.Repeat(" ", test.size-len(body))
 					send := func() system.Answer {
-						return s.Send(system.Request{Method: http.MethodPost, Path: path, Token: s.Writer, Body: body, Chunked: chunked,
-							Header: http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {fmt.Sprint(test.size, chunked)}}})
+						return s.Send(system.Request{
+							Method: http.MethodPost, Path: path, Token: s.Writer, Body: body, Chunked: chunked,
+							Header: http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {fmt.Sprint(test.size, chunked)}},
+						})
 					}
 					if test.status == http.StatusOK {
 						system.WantStatus(t, send(), test.status)

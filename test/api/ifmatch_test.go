@@ -24,9 +24,11 @@ func TestBadIfMatch(t *testing.T) {
 			t.Run(name+path[len("/v1/entitlements"):], func(t *testing.T) {
 				s := s.In(t)
 				s.Untouched(func() {
-					a := s.Send(system.Request{Method: http.MethodPost, Path: path, Token: s.Writer,
+					a := s.Send(system.Request{
+						Method: http.MethodPost, Path: path, Token: s.Writer,
 						Header: http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {"k1"}, "If-Match": values},
-						Body:   system.ChangeBody("u_1", "item1", "purchase", "p_1")})
+						Body:   system.ChangeBody("u_1", "item1", "purchase", "p_1"),
+					})
 					system.WantProblem(t, a, http.StatusBadRequest, "if_match_invalid")
 				})
 			})

@@ -42,8 +42,10 @@ func TestBadIdempotencyKey(t *testing.T) {
 					header["Idempotency-Key"] = test.keys
 				}
 				s.Untouched(func() {
-					a := s.Send(system.Request{Method: http.MethodPost, Path: path, Token: s.Writer, Header: header,
-						Body: system.ChangeBody("u_1", "item1", "purchase", "p_1")})
+					a := s.Send(system.Request{
+						Method: http.MethodPost, Path: path, Token: s.Writer, Header: header,
+						Body: system.ChangeBody("u_1", "item1", "purchase", "p_1"),
+					})
 					system.WantProblem(t, a, http.StatusBadRequest, test.code)
 				})
 			})

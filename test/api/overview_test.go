@@ -67,7 +67,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	const slow = 1500 * time.Millisecond
 	for _, p := range []*system.StandIn{account, entitlements, ticket} {
 		p.Answers(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(slow)
+			kit.Pause(slow)
 			p.Function.ServeHTTP(w, r)
 		})
 	}

@@ -104,11 +104,22 @@ func TestBadPage(t *testing.T) {
 			query  string
 			status int
 		}{
-			{"limit=0", 422}, {"limit=101", 422}, {"limit=-1", 422}, {"limit=abc", 422}, {"limit=1.5", 422}, {"limit=1e1", 422},
-			{"limit=99999999999999999999", 422}, {"limit=%201", 422}, {"limit=0x10", 422},
-			{"cursor=!!!", 400}, {"cursor=a", 400}, {"cursor=%20", 400}, {"cursor=YWJj%3D", 400},
+			{"limit=0", 422},
+			{"limit=101", 422},
+			{"limit=-1", 422},
+			{"limit=abc", 422},
+			{"limit=1.5", 422},
+			{"limit=1e1", 422},
+			{"limit=99999999999999999999", 422},
+			{"limit=%201", 422},
+			{"limit=0x10", 422},
+			{"cursor=!!!", 400},
+			{"cursor=a", 400},
+			{"cursor=%20", 400},
+			{"cursor=YWJj%3D", 400},
 			// These decode to what no list gave out, and what Postgres refuses.
-			{"cursor=" + encode("\xff\xfe"), 400}, {"cursor=" + encode("a\x00b"), 400},
+			{"cursor=" + encode("\xff\xfe"), 400},
+			{"cursor=" + encode("a\x00b"), 400},
 			{"cursor=" + encode("a\xffbcdefghijklmno"), 0},
 		} {
 			t.Run(name+" "+test.query, func(t *testing.T) {

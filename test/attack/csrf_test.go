@@ -31,8 +31,10 @@ func writes(s *system.System, path func(string) string) []write {
 		"revoke-entitlement": change("revoke"),
 		"link-identity":      {body: `{"access_token":"x"}`, done: http.StatusUnprocessableEntity},
 		"register-me":        {done: http.StatusOK}, "mark-notification-read": {done: http.StatusOK},
-		"receive-event": {body: change("event").body, done: http.StatusOK,
-			headers: []string{"Ce-Specversion: 1.0", "Ce-ID: e1", "Ce-Source: /shop", "Ce-Type: purchase.completed"}},
+		"receive-event": {
+			body: change("event").body, done: http.StatusOK,
+			headers: []string{"Ce-Specversion: 1.0", "Ce-ID: e1", "Ce-Source: /shop", "Ce-Type: purchase.completed"},
+		},
 		"join-queue":            {body: `{}`, headers: []string{"Idempotency-Key: join"}, done: http.StatusCreated},
 		"cancel-ticket":         {done: http.StatusOK},
 		"issue-idempotency-key": {done: http.StatusCreated},

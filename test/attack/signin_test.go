@@ -38,7 +38,7 @@ func TestAttackTokensOfSignIn(t *testing.T) {
 	answer := func(name string, value any) system.SigningIn {
 		return system.SigningIn{Answer: map[string]any{name: value}}
 	}
-	signed := func(by func(claims map[string]any) string) system.SigningIn { return system.SigningIn{IdToken: by} }
+	signed := func(by func(claims map[string]any) string) system.SigningIn { return system.SigningIn{IDToken: by} }
 	kid := map[jose.HeaderKey]any{"kid": "k1"}
 	for name, who := range map[string]system.SigningIn{
 		"another nonce":                id("nonce", "another"),

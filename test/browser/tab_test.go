@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
@@ -110,10 +109,8 @@ func (b *tab) is(expression string) bool {
 
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(browserPatience); !b.is(expression); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("not within %s: %s; the page says: %s", browserPatience, what, b.text("body"))
-		}
+	if !kit.Soon(func() bool { return b.is(expression) }) {
+		b.t.Fatalf("not within %s: %s; the page says: %s", kit.Patience, what, b.text("body"))
 	}
 }
 

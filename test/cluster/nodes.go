@@ -26,18 +26,24 @@ func (c *Cluster) Pretend(t testing.TB) {
 		for {
 			// What fails is said again in the next round; tests wait for the outcome.
 			_ = c.pretend("apps/v1", "Deployment", func(o object) map[string]any {
-				return map[string]any{"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
-					"conditions": conditions("Available", "Progressing")}
+				return map[string]any{
+					"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+					"conditions": conditions("Available", "Progressing"),
+				}
 			})
 			_ = c.pretend("autoscaling.internal.knative.dev/v1alpha1", "PodAutoscaler", func(o object) map[string]any {
-				return map[string]any{"serviceName": o.Metadata.Name, "metricsServiceName": o.Metadata.Name + "-private",
+				return map[string]any{
+					"serviceName": o.Metadata.Name, "metricsServiceName": o.Metadata.Name + "-private",
 					"desiredScale": 1, "actualScale": 1,
-					"conditions": conditions("Active", "Ready", "SKSReady", "ScaleTargetInitialized")}
+					"conditions": conditions("Active", "Ready", "SKSReady", "ScaleTargetInitialized"),
+				}
 			})
 			_ = c.pretend("networking.internal.knative.dev/v1alpha1", "Ingress", func(o object) map[string]any {
 				gateway := map[string]any{"ingress": []any{map[string]any{"domainInternal": "kourier-internal.kourier-system.svc.cluster.local"}}}
-				return map[string]any{"publicLoadBalancer": gateway, "privateLoadBalancer": gateway,
-					"conditions": conditions("LoadBalancerReady", "NetworkConfigured", "Ready")}
+				return map[string]any{
+					"publicLoadBalancer": gateway, "privateLoadBalancer": gateway,
+					"conditions": conditions("LoadBalancerReady", "NetworkConfigured", "Ready"),
+				}
 			})
 			select {
 			case <-stop:
@@ -70,8 +76,10 @@ func (c *Cluster) pretend(apiVersion, kind string, status func(object) map[strin
 func conditions(types ...string) []any {
 	var all []any
 	for _, t := range types {
-		all = append(all, map[string]any{"type": t, "status": "True", "reason": "Pretended",
-			"lastTransitionTime": time.Now().UTC().Format(time.RFC3339)})
+		all = append(all, map[string]any{
+			"type": t, "status": "True", "reason": "Pretended",
+			"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		})
 	}
 	return all
 }

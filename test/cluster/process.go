@@ -55,7 +55,7 @@ func Until(t testing.TB, what string, patience time.Duration, check func() error
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s: %v", patience, what, err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // between two looks
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // callWithin bounds one request; whatever takes longer hangs.
@@ -30,7 +31,7 @@ type answer struct {
 func (s *scene) send(request *http.Request) answer {
 	s.t.Helper()
 	a, err := s.try(request)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return a
 }
 
@@ -51,7 +52,7 @@ func (s *scene) try(request *http.Request) (answer, error) {
 func (s *scene) ask(method, path, token, body string, headers ...string) *http.Request {
 	s.t.Helper()
 	request, err := http.NewRequest(method, "http://gateway"+path, strings.NewReader(body))
-	must(s.t, err)
+	kit.Must(s.t, err)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}

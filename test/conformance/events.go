@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // A CloudEvent with its attributes in headers, which are percent-encoded: it is the
@@ -37,7 +38,7 @@ func (s *scene) envelope(kind, id, source, user string) *http.Request {
 		"specversion": "1.0", "id": id, "source": source, "type": "purchase." + kind,
 		"datacontenttype": "application/json", "data": json.RawMessage(changeBody(user, "item1", "p_1")),
 	})
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return s.ask(http.MethodPost, fn.EventsPath, s.writer, string(body), "Content-Type: application/cloudevents+json; charset=UTF-8")
 }
 
@@ -59,7 +60,7 @@ func (s *scene) ticks() string {
 		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_ticks' AND status = 'SENT'`)
 	}
 	by, within := s.carry()
-	s.eventually(within, "the notification is SENT", func() bool { return sent() == 1 })
+	kit.Within(s.t, within, "the notification is SENT", func() bool { return sent() == 1 })
 	a := s.send(s.ask(http.MethodGet, "/debug/notification/inbox/u_ticks", s.ops, ""))
 	a.want(s.t, http.StatusOK)
 	if told := a.json(s.t)["notifications"].([]any); len(told) != 1 || told[0].(map[string]any)["status"] != "SENT" {
@@ -76,7 +77,7 @@ func (s *scene) carry() (by string, within time.Duration) {
 		return "by its own schedule", scheduleWithin
 	}
 	for _, function := range []string{"relay", "notify", "deliver"} {
-		must(s.t, s.instance.Tick(function))
+		kit.Must(s.t, s.instance.Tick(function))
 	}
 	return "by ticks from outside", 0
 }

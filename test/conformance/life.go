@@ -9,6 +9,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/pkg/problem"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // changing are the functions that a grant needs.
@@ -27,7 +28,7 @@ func (s *scene) probes() string {
 	}
 	s.send(s.grant("probes", "u_probes", "item1")).wantProblem(s.t, http.StatusServiceUnavailable, "unavailable")
 	s.postgres.Mend()
-	s.eventually(startWithin, "ready once Postgres is there", func() bool { return s.probe(Readiness) == http.StatusOK })
+	kit.Within(s.t, startWithin, "ready once Postgres is there", func() bool { return s.probe(Readiness) == http.StatusOK })
 	s.send(s.grant("probes", "u_probes", "item1")).want(s.t, http.StatusOK)
 	return "503, then 200"
 }
@@ -39,7 +40,7 @@ const slack = 5 * time.Second
 // and is done once when it is sent again.
 func (s *scene) deadline() string {
 	grant, err := functions.Named("grant")
-	must(s.t, err)
+	kit.Must(s.t, err)
 	s.start(changing...)
 	s.send(s.grant("before", "u_deadline", "item1")).want(s.t, http.StatusOK)
 	s.postgres.Hang()
@@ -52,7 +53,7 @@ func (s *scene) deadline() string {
 		s.t.Errorf("it took %s of %s", a.took, grant.Timeout)
 	}
 	s.postgres.Mend()
-	s.eventually(startWithin, "done when it is sent again", func() bool {
+	kit.Within(s.t, startWithin, "done when it is sent again", func() bool {
 		return s.send(s.grant("deadline", "u_deadline", "item1")).status == http.StatusOK
 	})
 	if n := s.count(`SELECT version FROM entitlement.entitlements WHERE user_id = 'u_deadline'`); n != 2 {
@@ -68,9 +69,9 @@ func (s *scene) drain() string {
 	s.send(s.grant("before", "u_drain", "item1")).want(s.t, http.StatusOK)
 	// Whoever holds the row holds up the grant.
 	tx, err := s.pool.Begin(s.t.Context())
-	must(s.t, err)
+	kit.Must(s.t, err)
 	_, err = tx.Exec(s.t.Context(), `SELECT 1 FROM entitlement.entitlements WHERE user_id = 'u_drain' FOR UPDATE`)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	type result struct {
 		answer
 		err error
@@ -81,28 +82,28 @@ func (s *scene) drain() string {
 		a, err := s.try(request)
 		answered <- result{a, err}
 	}()
-	s.eventually(startWithin, "the grant waits for the row", func() bool {
+	kit.Within(s.t, startWithin, "the grant waits for the row", func() bool {
 		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
 	})
 	s.instance.Terminate()
 	began := time.Now()
 	if s.adapter.Quiet > 0 {
-		s.eventually(slack, "not ready any more", func() bool { return s.probe(Readiness) == http.StatusServiceUnavailable })
+		kit.Within(s.t, slack, "not ready any more", func() bool { return s.probe(Readiness) == http.StatusServiceUnavailable })
 	}
 	for _, address := range s.instance.Addresses() {
-		s.eventually(slack, address+" takes no connection", func() bool { return !listens(address) })
+		kit.Within(s.t, slack, address+" takes no connection", func() bool { return !listens(address) })
 	}
 	select {
 	case early := <-answered:
 		s.t.Fatalf("answered while it had to wait: %d %s %v", early.status, early.body, early.err)
 	default:
 	}
-	must(s.t, tx.Rollback(s.t.Context()))
+	kit.Must(s.t, tx.Rollback(s.t.Context()))
 	got := <-answered
-	if must(s.t, got.err); got.status != http.StatusOK {
+	if kit.Must(s.t, got.err); got.status != http.StatusOK {
 		s.t.Errorf("the request in flight: %d %s", got.status, got.body)
 	}
-	must(s.t, s.instance.Wait(s.within()))
+	kit.Must(s.t, s.instance.Wait(s.within()))
 	return fmt.Sprintf("answered, status 0 after %.1f s", time.Since(began).Seconds())
 }
 

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -27,10 +26,10 @@ type inProcess struct {
 func StartLocal(t testing.TB, environment map[string]string, _ ...string) Instance {
 	t.Helper()
 	loaded, err := settings.LoadFrom(environment)
-	must(t, err)
-	rt := fn.NewRuntime(loaded, slog.New(slog.NewJSONHandler(io.Discard, nil)), functions.All)
+	kit.Must(t, err)
+	rt := fn.NewRuntime(loaded, slog.New(slog.DiscardHandler), functions.All)
 	handler, err := functions.Together(rt)
-	must(t, err)
+	kit.Must(t, err)
 	listener := kit.Listen(t)
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler}}
 	server.Start()

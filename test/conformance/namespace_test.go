@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // namespace is a network of its own, with a loopback device and nothing else: what a
@@ -81,7 +83,7 @@ func (n *namespace) forward(t testing.TB, address string, dial func() (net.Conn,
 	var listener net.Listener
 	var err error
 	n.do(func() { listener, err = net.Listen("tcp", address) })
-	must(t, err)
+	kit.Must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // queue-proxy lets as many requests to a function as its Service says, keeps ten
@@ -22,9 +24,9 @@ func TestQueueProxyConcurrency(t *testing.T) {
 	s.start(changing...)
 	s.send(s.grant("before", "u_limit", "item1")).want(t, http.StatusOK)
 	tx, err := s.pool.Begin(t.Context())
-	must(t, err)
+	kit.Must(t, err)
 	_, err = tx.Exec(t.Context(), `SELECT 1 FROM entitlement.entitlements WHERE user_id = 'u_limit' FOR UPDATE`)
-	must(t, err)
+	kit.Must(t, err)
 	answers := make(chan answer, sent)
 	for i := range sent {
 		request := s.grant(fmt.Sprint("limit", i), "u_limit", "item1")
@@ -48,7 +50,7 @@ func TestQueueProxyConcurrency(t *testing.T) {
 	if n := s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); n != concurrency {
 		t.Errorf("%d at once", n)
 	}
-	must(t, tx.Rollback(t.Context()))
+	kit.Must(t, tx.Rollback(t.Context()))
 	for range admitted {
 		if a := <-answers; a.status != http.StatusOK {
 			t.Errorf("one that was let in: %d %s", a.status, a.body)

@@ -49,12 +49,12 @@ type podSettings struct {
 func startPod(t testing.TB, n *namespace, environment map[string]string, s podSettings) *pod {
 	t.Helper()
 	root, err := kit.Root()
-	must(t, err)
+	kit.Must(t, err)
 	serve := program.Build(t, root, "./infra/miniserver")
 	proxy := program.Build(t, filepath.Join(root, "test/conformance/queueproxy"), "knative.dev/serving/cmd/queue")
 	for _, name := range []string{"DATABASE_URL", "NATS_URL", "REDIS_URL", "OIDC_ISSUER"} {
 		u, err := url.Parse(environment[name])
-		must(t, err)
+		kit.Must(t, err)
 		n.forward(t, u.Host, func() (net.Conn, error) { return net.Dial("tcp", u.Host) })
 	}
 	p := &pod{namespace: n}
@@ -130,7 +130,7 @@ func startPods(change func(function string, s *podSettings)) func(testing.TB, ma
 		}
 		for _, name := range names {
 			f, err := functions.Named(name)
-			must(t, err)
+			kit.Must(t, err)
 			own := with(environment, "FUNCTION", name, "FUNCTION_URL", strings.TrimPrefix(where, ","))
 			s := podSettings{f.Concurrency, f.Timeout}
 			if change != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // ResultsVariable names a folder where each adapter's results are left, for Table.
@@ -34,7 +36,7 @@ func newResults(t *testing.T, adapter string) *results {
 	t.Cleanup(func() {
 		t.Logf("\n%s", table([]*results{r}))
 		if dir := os.Getenv(ResultsVariable); dir != "" {
-			must(t, r.write(dir))
+			kit.Must(t, r.write(dir))
 		}
 	})
 	return r

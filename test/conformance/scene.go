@@ -45,7 +45,7 @@ func newScene(t testing.TB, a Adapter) *scene {
 	t.Helper()
 	database := kit.Database(t)
 	private, public, err := auth.NewKeyPair()
-	must(t, err)
+	kit.Must(t, err)
 	s := &scene{t: t, adapter: a, pool: kit.Connect(t, database)}
 	var databaseURL, natsURL string
 	s.postgres, databaseURL = kit.Through(t, database)
@@ -82,14 +82,14 @@ func (s *scene) start(functions ...string) {
 	s.postgres.Mend()
 	s.nats.Mend()
 	s.begin(functions...)
-	s.eventually(startWithin, "ready", func() bool { return s.probe(Readiness) == http.StatusOK })
+	kit.Within(s.t, startWithin, "ready", func() bool { return s.probe(Readiness) == http.StatusOK })
 }
 
 // begin starts functions, until they are alive.
 func (s *scene) begin(functions ...string) {
 	s.t.Helper()
 	s.instance = s.adapter.Start(s.t, s.environment, functions...)
-	s.eventually(startWithin, "alive", func() bool { return s.probe(Liveness) == http.StatusOK })
+	kit.Within(s.t, startWithin, "alive", func() bool { return s.probe(Liveness) == http.StatusOK })
 }
 
 // probe returns a probe's status, 0 when nobody answered.
@@ -105,25 +105,6 @@ func (s *scene) probe(p Probe) int {
 func (s *scene) count(sql string, args ...any) int {
 	s.t.Helper()
 	var n int
-	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	kit.Must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 	return n
-}
-
-// eventually waits until ok, at most within.
-func (s *scene) eventually(within time.Duration, what string, ok func() bool) {
-	s.t.Helper()
-	deadline := time.Now().Add(within)
-	for !ok() {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not within %s: %s", within, what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
@@ -38,7 +39,7 @@ var _ Instance = (*Served)(nil)
 func FreePort(t testing.TB) string {
 	t.Helper()
 	port, err := proc.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	return strconv.Itoa(port)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/functions/stream"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const (
@@ -26,7 +27,7 @@ func (s *scene) follow() <-chan string {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin+eventWithin+s.adapter.Quiet)
 	s.t.Cleanup(cancel)
 	response, err := s.instance.RoundTrip(s.ask(http.MethodGet, stream.Route.Path, s.writer, "").WithContext(ctx))
-	must(s.t, err)
+	kit.Must(s.t, err)
 	s.t.Cleanup(func() { _ = response.Body.Close() })
 	if media := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || !strings.HasPrefix(media, "text/event-stream") {
 		s.t.Fatalf("status %d, %s", response.StatusCode, media)
@@ -101,7 +102,7 @@ func (s *scene) streamEnds() string {
 		}
 		break
 	}
-	must(s.t, s.instance.Wait(s.within()))
+	kit.Must(s.t, s.instance.Wait(s.within()))
 	return fmt.Sprintf("at its end, status 0 after %.1f s", time.Since(began).Seconds())
 }
 

@@ -24,7 +24,7 @@ const buildWithin = 8 * time.Minute
 func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	root, err := kit.Root()
-	must(t, err)
+	kit.Must(t, err)
 	binary := filepath.Join(root, ".local", "bin", "tools", "func")
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("there is no func CLI; build it with: make func (%v)", err)
@@ -55,7 +55,7 @@ func run(t testing.TB, address string, environment ...string) *running {
 	}
 	began := time.Now()
 	r.Program = program.Start(t, cli(t, r.dir, arguments...))
-	for deadline := time.Now().Add(buildWithin); !strings.Contains(r.Printed(), "Running on host port"); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(buildWithin); !strings.Contains(r.Printed(), "Running on host port"); kit.Pause(20 * time.Millisecond) {
 		select {
 		case <-r.Ended:
 			t.Fatalf("func run ended: %v\n%s", r.Err(), r.Printed())
@@ -73,7 +73,7 @@ func run(t testing.TB, address string, environment ...string) *running {
 func (r *running) terminate() {
 	r.t.Helper()
 	r.Terminate()
-	must(r.t, r.Wait(within))
+	kit.Must(r.t, r.Wait(within))
 	if connection, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://")); err == nil {
 		_ = connection.Close()
 		r.t.Error("the function goes on without func run")
@@ -95,7 +95,7 @@ func wantHealthy(t testing.TB, base string) {
 	t.Helper()
 	for _, path := range []string{"/health/liveness", "/health/readiness"} {
 		response, err := http.Get(base + path)
-		must(t, err)
+		kit.Must(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s", path, response.Status)

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The image of `func build` is the binary, its sources and root certificates; it
@@ -26,9 +28,9 @@ import (
 func TestImage(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
-	must(t, os.Mkdir(filepath.Join(dir, ".local"), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, ".local", "env"), []byte("secret"), 0o600))
-	must(t, os.Symlink("/nowhere", filepath.Join(dir, ".local", "absolute")))
+	kit.Must(t, os.Mkdir(filepath.Join(dir, ".local"), 0o755))
+	kit.Must(t, os.WriteFile(filepath.Join(dir, ".local", "env"), []byte("secret"), 0o600))
+	kit.Must(t, os.Symlink("/nowhere", filepath.Join(dir, ".local", "absolute")))
 	began := time.Now()
 	if out, err := cli(t, dir, "build", "--builder", "host", "--platforms", "linux/"+runtime.GOARCH).CombinedOutput(); err != nil {
 		t.Fatalf("func build: %v\n%s", err, out)
@@ -53,7 +55,7 @@ func TestImage(t *testing.T) {
 	address := freeAddress(t)
 	c := i.start(t, append(s.environment, "LISTEN_ADDRESS="+address, "GATEWAY_URL=http://"+address)...)
 	base := "http://" + address
-	until(t, "the container is ready", func() bool {
+	kit.Eventually(t, "the container is ready", func() bool {
 		c.wantRunning()
 		response, err := http.Get(base + "/health/readiness")
 		if err != nil {
@@ -71,7 +73,7 @@ func TestImage(t *testing.T) {
 	// A request that is half sent when SIGTERM comes is answered; a new one is not.
 	half := s.halfGrant(address)
 	c.signal(syscall.SIGTERM)
-	until(t, "nobody listens any more", func() bool {
+	kit.Eventually(t, "nobody listens any more", func() bool {
 		connection, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = connection.Close()
@@ -96,26 +98,26 @@ func (s *system) halfGrant(address string) *halfSent {
 	s.t.Helper()
 	body := `{"user_id":"u_half","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_half"}`
 	connection, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", address)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	s.t.Cleanup(func() { _ = connection.Close() })
 	// The server says 100 Continue when the function reads the body: it is under way.
 	_, err = fmt.Fprintf(connection, "POST /v1/entitlements/grants HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nIdempotency-Key: half\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n", address, s.token, len(body))
-	must(s.t, err)
+	kit.Must(s.t, err)
 	line, err := bufio.NewReader(io.LimitReader(connection, int64(len("HTTP/1.1 100 Continue\r\n\r\n")))).ReadString('\n')
 	if err != nil || !strings.Contains(line, " 100 ") {
 		s.t.Fatalf("%q %v", line, err)
 	}
 	_, err = io.WriteString(connection, body[:len(body)-1])
-	must(s.t, err)
+	kit.Must(s.t, err)
 	return &halfSent{t: s.t, connection: connection, last: body[len(body)-1:]}
 }
 
 func (h *halfSent) finish() {
 	h.t.Helper()
 	_, err := io.WriteString(h.connection, h.last)
-	must(h.t, err)
-	must(h.t, h.connection.SetReadDeadline(time.Now().Add(within)))
+	kit.Must(h.t, err)
+	kit.Must(h.t, h.connection.SetReadDeadline(time.Now().Add(within)))
 	answer, err := io.ReadAll(h.connection)
 	if err != nil || !strings.Contains(string(answer), "HTTP/1.1 200 OK") {
 		h.t.Errorf("the request under way: %q %v", answer, err)

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // image is an OCI image, unpacked.
@@ -40,7 +42,7 @@ type descriptor struct {
 func unpack(t testing.TB, layout string) *image {
 	t.Helper()
 	i := &image{rootfs: filepath.Join(t.TempDir(), "rootfs")}
-	must(t, os.Mkdir(i.rootfs, 0o755))
+	kit.Must(t, os.Mkdir(i.rootfs, 0o755))
 	blob := func(d descriptor) string {
 		return filepath.Join(layout, "blobs", filepath.FromSlash(strings.Replace(d.Digest, ":", "/", 1)))
 	}
@@ -67,23 +69,23 @@ func unpack(t testing.TB, layout string) *image {
 func read(t testing.TB, path string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	must(t, err)
-	must(t, json.Unmarshal(text, into))
+	kit.Must(t, err)
+	kit.Must(t, json.Unmarshal(text, into))
 }
 
 func (i *image) layer(t testing.TB, path string) {
 	t.Helper()
 	file, err := os.Open(path)
-	must(t, err)
+	kit.Must(t, err)
 	defer file.Close()
 	plain, err := gzip.NewReader(file)
-	must(t, err)
+	kit.Must(t, err)
 	for archive := tar.NewReader(plain); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return
 		}
-		must(t, err)
+		kit.Must(t, err)
 		name := strings.TrimPrefix(filepath.Clean(header.Name), "/")
 		if !filepath.IsLocal(name) {
 			t.Fatalf("the layer has %q", header.Name)
@@ -91,13 +93,13 @@ func (i *image) layer(t testing.TB, path string) {
 		target := filepath.Join(i.rootfs, name)
 		switch header.Typeflag {
 		case tar.TypeDir:
-			must(t, os.MkdirAll(target, header.FileInfo().Mode().Perm()))
+			kit.Must(t, os.MkdirAll(target, header.FileInfo().Mode().Perm()))
 		case tar.TypeReg:
-			must(t, os.MkdirAll(filepath.Dir(target), 0o755))
+			kit.Must(t, os.MkdirAll(filepath.Dir(target), 0o755))
 			out, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, header.FileInfo().Mode().Perm())
-			must(t, err)
+			kit.Must(t, err)
 			n, err := io.Copy(out, archive)
-			must(t, errors.Join(err, out.Close()))
+			kit.Must(t, errors.Join(err, out.Close()))
 			i.unpacked += n
 			i.files = append(i.files, name)
 		default:

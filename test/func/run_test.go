@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // One `func run` is the whole backend: a grant by request and one by CloudEvent from
@@ -28,7 +29,7 @@ func TestRunTogether(t *testing.T) {
 
 	// The CLI sends no token; as in front of any service, something else adds it.
 	gateway, err := url.Parse(all.url)
-	must(t, err)
+	kit.Must(t, err)
 	signed := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(gateway)
 		r.Out.Header.Set("Authorization", "Bearer "+s.token)
@@ -51,7 +52,7 @@ func TestRunSideBySide(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	private, public, err := auth.NewKeyPair()
-	must(t, err)
+	kit.Must(t, err)
 	names := []string{"grant", "relay", "notify", "deliver"}
 	functions, addresses := map[string]*running{}, []string{}
 	for _, name := range names {
@@ -79,7 +80,7 @@ func TestRunSideBySide(t *testing.T) {
 
 	// Without the gateway's statement nobody is believed.
 	response, err := http.Post(functions["grant"].url+"/v1/entitlements/grants", "application/json", strings.NewReader("{}"))
-	must(t, err)
+	kit.Must(t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusUnauthorized {
 		t.Errorf("grant without a statement: %s", response.Status)
@@ -106,10 +107,10 @@ func TestSIGTERMDuringATick(t *testing.T) {
 		}
 		answered <- err
 	}()
-	time.Sleep(300 * time.Millisecond) // it lingers by now; too early would only test less
+	kit.Pause(300 * time.Millisecond) // it lingers by now; too early would only test less
 	began := time.Now()
 	relay.terminate()
-	must(t, <-answered)
+	kit.Must(t, <-answered)
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %s", took)
 	}

@@ -36,9 +36,9 @@ func (i *image) start(t testing.TB, environment ...string) *container {
 		t.Fatal("runc needs root to start a container; run make test-func as root")
 	}
 	root, err := kit.Root()
-	must(t, err)
+	kit.Must(t, err)
 	programs, libraries, err := apt.Unpacked(t.Context(), filepath.Join(root, ".local", "deps"), "runc", os.Stderr, "runc")
-	must(t, err)
+	kit.Must(t, err)
 	bundle, state := filepath.Dir(i.rootfs), t.TempDir()
 	c := &container{t: t, id: "miniserver-" + strconv.Itoa(os.Getpid()), log: filepath.Join(bundle, "log"), ended: make(chan error, 1)}
 	c.command = func(arguments ...string) *exec.Cmd {
@@ -51,12 +51,12 @@ func (i *image) start(t testing.TB, environment ...string) *container {
 	}
 	i.configure(t, filepath.Join(bundle, "config.json"), environment)
 	out, err := os.Create(c.log)
-	must(t, err)
+	kit.Must(t, err)
 	defer out.Close()
 	running := c.command("run", c.id)
 	running.Stdout, running.Stderr = out, out
 	c.began = time.Now()
-	must(t, running.Start())
+	kit.Must(t, running.Start())
 	go func() { c.ended <- running.Wait() }()
 	t.Cleanup(func() {
 		_ = c.command("delete", "--force", c.id).Run() // fails when it has ended
@@ -73,7 +73,7 @@ func (i *image) configure(t testing.TB, path string, environment []string) {
 	var spec map[string]any
 	read(t, path, &spec)
 	user, err := strconv.Atoi(i.config.User)
-	must(t, err)
+	kit.Must(t, err)
 	process := spec["process"].(map[string]any)
 	process["terminal"], process["noNewPrivileges"] = false, true
 	process["user"] = map[string]int{"uid": user, "gid": user}
@@ -90,13 +90,13 @@ func (i *image) configure(t testing.TB, path string, environment []string) {
 	}
 	linux["namespaces"] = kept
 	text, err := json.Marshal(spec)
-	must(t, err)
-	must(t, os.WriteFile(path, text, 0o600))
+	kit.Must(t, err)
+	kit.Must(t, os.WriteFile(path, text, 0o600))
 }
 
 func (c *container) logged() string {
 	text, err := os.ReadFile(c.log)
-	must(c.t, err)
+	kit.Must(c.t, err)
 	return string(text)
 }
 
@@ -117,17 +117,17 @@ func (c *container) wantConfined() {
 		Pid int `json:"pid"`
 	}
 	out, err := c.command("state", c.id).Output()
-	must(c.t, err)
-	must(c.t, json.Unmarshal(out, &state))
+	kit.Must(c.t, err)
+	kit.Must(c.t, json.Unmarshal(out, &state))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", state.Pid))
-	must(c.t, err)
+	kit.Must(c.t, err)
 	for _, line := range []string{"Uid:\t1000\t1000\t1000\t1000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"} {
 		if !strings.Contains(string(status), line+"\n") {
 			c.t.Errorf("the process is not %q:\n%s", line, status)
 		}
 	}
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", state.Pid))
-	must(c.t, err)
+	kit.Must(c.t, err)
 	first := strings.Fields(strings.SplitN(string(mounts), "\n", 2)[0])
 	if first[1] != "/" || !strings.HasPrefix(first[3]+",", "ro,") {
 		c.t.Errorf("the root file system is mounted %q", first)
@@ -146,7 +146,7 @@ func (c *container) wantCleanEnd() {
 	c.t.Helper()
 	select {
 	case err := <-c.ended:
-		must(c.t, err)
+		kit.Must(c.t, err)
 	case <-time.After(within):
 		c.t.Fatalf("the container has not ended after %s", within)
 	}

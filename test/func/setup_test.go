@@ -56,12 +56,12 @@ func (s *system) grant(base, user, key string) {
 	s.t.Helper()
 	body := `{"user_id":"` + user + `","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_` + key + `"}`
 	request, err := http.NewRequest(http.MethodPost, base+"/v1/entitlements/grants", strings.NewReader(body))
-	must(s.t, err)
+	kit.Must(s.t, err)
 	request.Header.Set("Authorization", "Bearer "+s.token)
 	request.Header.Set("Idempotency-Key", key)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	defer response.Body.Close()
 	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK || !strings.Contains(string(text), `"ACTIVE"`) {
 		s.t.Fatalf("grant: %s %s", response.Status, text)
@@ -72,14 +72,14 @@ func (s *system) grant(base, user, key string) {
 func (s *system) count(sql string, args ...any) int {
 	s.t.Helper()
 	var n int
-	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	kit.Must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 	return n
 }
 
 // wantTold waits until one notification to user was sent.
 func (s *system) wantTold(user string) {
 	s.t.Helper()
-	until(s.t, "the notification is SENT", func() bool {
+	kit.Eventually(s.t, "the notification is SENT", func() bool {
 		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND status = 'SENT'`, user) == 1
 	})
 }
@@ -89,20 +89,20 @@ func (s *system) wantTold(user string) {
 func tree(t testing.TB) string {
 	t.Helper()
 	root, err := kit.Root()
-	must(t, err)
+	kit.Must(t, err)
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = root
 	names, err := list.Output()
-	must(t, err)
+	kit.Must(t, err)
 	dir := t.TempDir()
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
 			continue // removed, and not committed yet
 		}
-		must(t, err)
-		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+		kit.Must(t, err)
+		kit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		kit.Must(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
 	}
 	return dir
 }
@@ -110,22 +110,6 @@ func tree(t testing.TB) string {
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	port, err := proc.FreePort(0)
-	must(t, err)
+	kit.Must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-}
-
-func until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(within); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not so: %s", within, what)
-		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

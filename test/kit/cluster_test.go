@@ -1,6 +1,7 @@
 package kit_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -45,7 +46,7 @@ func TestRedisCluster(t *testing.T) {
 		t.Errorf("keys are on %v", sizes)
 	}
 	both := redis.NewScript(`redis.call('SET', KEYS[1], 1) return redis.call('GET', KEYS[2])`)
-	if err := both.Run(t.Context(), client, []string{"a:{x}", "b:{x}"}).Err(); err != redis.Nil {
+	if err := both.Run(t.Context(), client, []string{"a:{x}", "b:{x}"}).Err(); !errors.Is(err, redis.Nil) {
 		t.Errorf("one slot: %v", err)
 	}
 	if err := both.Run(t.Context(), client, []string{"a", "b"}).Err(); err == nil || !strings.Contains(err.Error(), "CROSSSLOT") {

@@ -103,7 +103,7 @@ func TestNothingOutlivesAKilledTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-child.Ended
-	for deadline := time.Now().Add(goneWithin); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(goneWithin); ; kit.Pause(10 * time.Millisecond) {
 		for pid := range servers {
 			if name, _ := nameAndParent(pid); name != servers[pid] {
 				delete(servers, pid)

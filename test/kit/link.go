@@ -139,7 +139,7 @@ func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64) {
 			pieces.Add(1)
 		}
 		if slow := l.pass(); slow > 0 {
-			time.Sleep(slow)
+			Pause(slow)
 		}
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return

@@ -32,13 +32,18 @@ func Within(t testing.TB, bound time.Duration, what string, ok func() bool) {
 func Soon(ok func() bool) bool { return soon(Patience, ok) }
 
 func soon(bound time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(bound); !ok(); time.Sleep(poll) {
+	for deadline := time.Now().Add(bound); !ok(); Pause(poll) {
 		if time.Now().After(deadline) {
 			return false
 		}
 	}
 	return true
 }
+
+// Pause is the pace of a load, a part that is slow on purpose, or the rest of a lifetime
+// that a test is about. It shows nothing about what others did meanwhile: wait for that
+// with Eventually.
+func Pause(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the one place
 
 // Must fails the test if err is one. Call it on the test's own goroutine.
 func Must(t testing.TB, err error) {

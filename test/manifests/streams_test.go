@@ -13,9 +13,6 @@ import (
 	"github.com/miniserversystem/miniserver/test/manifests"
 )
 
-// copyPatience is how long a source takes to connect at most.
-const copyPatience = 30 * time.Second
-
 // On a real broker the channels' streams get each event that their subscriber wants,
 // in whichever order streams are made, and deleting them leaves ours as they are.
 func TestChannelStreams(t *testing.T) {
@@ -25,16 +22,16 @@ func TestChannelStreams(t *testing.T) {
 			t.Parallel()
 			url := kit.NATS(t).URL()
 			conn, err := nats.Connect(url)
-			must(t, err)
+			kit.Must(t, err)
 			defer conn.Close()
 			js, err := jetstream.New(conn)
-			must(t, err)
+			kit.Must(t, err)
 			steps := []func(){
 				func() {
 					client := ours.New(url, "test", ours.Limits{MaxBytes: -1, MaxAge: time.Hour, Replicas: 1})
 					defer client.Close()
 					for _, subject := range event.Subjects {
-						must(t, ours.NewPublisher(client, subject).Ready(t.Context()))
+						kit.Must(t, ours.NewPublisher(client, subject).Ready(t.Context()))
 					}
 				},
 				func() { wakes(t, js) },
@@ -46,13 +43,13 @@ func TestChannelStreams(t *testing.T) {
 			steps[1]()
 			for _, subject := range event.Subjects {
 				_, err := js.Publish(t.Context(), subject, []byte("event"))
-				must(t, err)
+				kit.Must(t, err)
 			}
 			// The subjects whose events people are told of, and transfers to settle.
 			holds(t, js, "WAKE_NOTIFY", uint64(len(event.ForPeople)))
 			holds(t, js, "WAKE_SETTLE", 1)
-			must(t, js.DeleteStream(t.Context(), "WAKE_NOTIFY"))
-			must(t, js.DeleteStream(t.Context(), "WAKE_SETTLE"))
+			kit.Must(t, js.DeleteStream(t.Context(), "WAKE_NOTIFY"))
+			kit.Must(t, js.DeleteStream(t.Context(), "WAKE_SETTLE"))
 			for _, subject := range event.Subjects {
 				holds(t, js, ours.StreamName(subject), 1)
 			}
@@ -83,7 +80,7 @@ func wakes(t testing.TB, js jetstream.JetStream) {
 			config.Sources = append(config.Sources, &jetstream.StreamSource{Name: source.Name})
 		}
 		_, err := js.CreateStream(t.Context(), config)
-		must(t, err)
+		kit.Must(t, err)
 	}
 	if made != 2 {
 		t.Fatalf("%d channels", made)
@@ -94,21 +91,14 @@ func wakes(t testing.TB, js jetstream.JetStream) {
 func holds(t testing.TB, js jetstream.JetStream, name string, want uint64) {
 	t.Helper()
 	var got uint64
-	for end := time.Now().Add(copyPatience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	if !kit.Soon(func() bool {
 		stream, err := js.Stream(t.Context(), name)
-		must(t, err)
+		kit.Must(t, err)
 		info, err := stream.Info(t.Context())
-		must(t, err)
-		if got = info.State.Msgs; got == want {
-			return
-		}
-	}
-	t.Errorf("%s holds %d, not %d", name, got, want)
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+		kit.Must(t, err)
+		got = info.State.Msgs
+		return got == want
+	}) {
+		t.Errorf("%s holds %d, not %d", name, got, want)
 	}
 }

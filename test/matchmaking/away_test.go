@@ -95,9 +95,9 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	var cutter sync.WaitGroup
 	cutter.Go(func() {
 		for range cuts {
-			time.Sleep(80 * time.Millisecond) // some requests are let through
+			kit.Pause(80 * time.Millisecond) // some requests are let through
 			toRedis.Cut()
-			time.Sleep(5 * time.Millisecond)
+			kit.Pause(5 * time.Millisecond)
 			toRedis.Mend()
 		}
 	})
@@ -105,7 +105,7 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	made, failed := map[string]bool{}, 0
 	// until sends a request until it is answered.
 	until := func(ask func() system.Answer) system.Answer {
-		for deadline := time.Now().Add(kit.Patience); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(kit.Patience); ; kit.Pause(20 * time.Millisecond) {
 			a := ask()
 			if a.Status != http.StatusServiceUnavailable || time.Now().After(deadline) {
 				return a

@@ -77,7 +77,7 @@ func TestQueueFullOfExpired(t *testing.T) {
 		a := s.JoinWith(carol, "rank", "k1", `{"skill":1,"region":"eu"}`)
 		if a.Status != http.StatusCreated {
 			system.WantProblem(t, a, http.StatusServiceUnavailable, "queue_full")
-			time.Sleep(100 * time.Millisecond) // as a client that is told to
+			kit.Pause(100 * time.Millisecond) // as a client that is told to
 		}
 		return a.Status == http.StatusCreated
 	})

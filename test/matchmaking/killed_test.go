@@ -99,7 +99,7 @@ func TestRedisIsKilled(t *testing.T) {
 						mutex.Lock()
 						failed++
 						mutex.Unlock()
-						time.Sleep(20 * time.Millisecond)
+						kit.Pause(20 * time.Millisecond)
 					case a.Status == http.StatusCreated:
 						p.ticketID = got["ticket_id"].(string)
 					case a.Status != http.StatusOK:
@@ -111,7 +111,7 @@ func TestRedisIsKilled(t *testing.T) {
 						matched++
 						mutex.Unlock()
 					default:
-						time.Sleep(10 * time.Millisecond) // between looks, as a client would
+						kit.Pause(10 * time.Millisecond) // between looks, as a client would
 					}
 				}
 			}

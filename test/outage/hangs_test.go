@@ -48,7 +48,7 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 			for time.Since(began) < duration {
 				if i < clients {
 					ask(&took, http.StatusOK, owned[i], tokens[i])
-					time.Sleep(5 * time.Millisecond)
+					kit.Pause(5 * time.Millisecond)
 				} else {
 					ask(&waited, http.StatusServiceUnavailable, owned[0], "", "Cookie: miniserver_session="+strings.Repeat("A", 43))
 				}

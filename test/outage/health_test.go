@@ -125,9 +125,9 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 	var cutter sync.WaitGroup
 	cutter.Go(func() {
 		for range cuts {
-			time.Sleep(200 * time.Millisecond) // signing in to Postgres takes a moment
+			kit.Pause(200 * time.Millisecond) // signing in to Postgres takes a moment
 			toPostgres.Cut()
-			time.Sleep(5 * time.Millisecond)
+			kit.Pause(5 * time.Millisecond)
 			toPostgres.Mend()
 		}
 	})
@@ -148,7 +148,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 					t.Errorf("k%d: %d %s", i, a.Status, a.Body)
 					break
 				}
-				time.Sleep(10 * time.Millisecond)
+				kit.Pause(10 * time.Millisecond)
 			}
 		}
 	})

@@ -48,7 +48,7 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 			} else {
 				toIssuer.Cut()
 			}
-			time.Sleep(time.Until(signedIn.Add(system.RenewalDue))) // the clock is the signal
+			kit.Pause(time.Until(signedIn.Add(system.RenewalDue))) // the clock is the signal
 			slow := 0
 			for round := range 2 {
 				began := time.Now()

@@ -164,7 +164,7 @@ func TestPartsAreAway(t *testing.T) {
 		away, back func()
 	}{
 		{"Redis is stopped", func() { toRedis.Cut(); kit.Must(t, redis.Stop()) }, func() {
-			time.Sleep(1200 * time.Millisecond) // open streams look for their session twice a second
+			kit.Pause(1200 * time.Millisecond) // open streams look for their session twice a second
 			redis = kit.StartRedis(t, redisDir)
 			toRedis.Mend()
 		}},

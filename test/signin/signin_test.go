@@ -110,7 +110,7 @@ func signInSuite(t *testing.T, begin startProvider) {
 		alice.SignIn("alice", "/")
 		signedIn := time.Now()
 		cookie := "Cookie: miniserver_session=" + alice.Cookie()
-		time.Sleep(time.Until(signedIn.Add(system.RenewalDue))) // the clock is the signal
+		kit.Pause(time.Until(signedIn.Add(system.RenewalDue))) // the clock is the signal
 		statuses := make([]int, 24)
 		var group sync.WaitGroup
 		for i := range statuses {

@@ -149,8 +149,11 @@ func TestRoles(t *testing.T) {
 		method, path string
 		allowed      string
 	}{
-		{"POST", system.GrantsPath, "entitlement-writer"}, {"POST", system.RevokesPath, "entitlement-writer"}, {"POST", system.EventsPath, "entitlement-writer"},
-		{"GET", "/v1/users/u_1/entitlements/item1/history", "operator"}, {"GET", "/debug/notification/inbox/u_1", "operator"},
+		{"POST", system.GrantsPath, "entitlement-writer"},
+		{"POST", system.RevokesPath, "entitlement-writer"},
+		{"POST", system.EventsPath, "entitlement-writer"},
+		{"GET", "/v1/users/u_1/entitlements/item1/history", "operator"},
+		{"GET", "/debug/notification/inbox/u_1", "operator"},
 	} {
 		for _, role := range []string{"player", "operator", "entitlement-writer", "Operator", "operator ", "admin"} {
 			a := s.Call(test.method, test.path, with(role), "")
@@ -196,8 +199,12 @@ func TestWhoReadsWhat(t *testing.T) {
 			name, token string
 			status      int
 		}{
-			{"owner", owner, test.owner}, {"other", other, test.other}, {"anonymous", "", test.anonymous},
-			{"operator", s.Operator, test.operator}, {"writer", writer, test.writer}, {"expired", expired, test.late},
+			{"owner", owner, test.owner},
+			{"other", other, test.other},
+			{"anonymous", "", test.anonymous},
+			{"operator", s.Operator, test.operator},
+			{"writer", writer, test.writer},
+			{"expired", expired, test.late},
 		} {
 			if a := s.Call(http.MethodGet, test.path, caller.token, ""); a.Status != caller.status {
 				t.Errorf("%s as %s: %d, want %d", test.path, caller.name, a.Status, caller.status)

@@ -108,7 +108,7 @@ func TestStreamOfATokenThatExpiresMeanwhile(t *testing.T) {
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1\r\n\r\n", system.StreamPath, token)
 	kit.Must(t, err)
-	time.Sleep(time.Until(expires) + 500*time.Millisecond) // the clock is the signal
+	kit.Pause(time.Until(expires) + 500*time.Millisecond) // the clock is the signal
 	_, err = fmt.Fprint(conn, "x")
 	kit.Must(t, err)
 	kit.Must(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))

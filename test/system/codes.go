@@ -61,7 +61,7 @@ type SigningIn struct {
 	Subject, Sid string
 	Roles        []string       // none: a player
 	ID, Access   map[string]any // claims to change; nil leaves one out
-	IdToken      func(claims map[string]any) string
+	IDToken      func(claims map[string]any) string
 	Answer       map[string]any // fields of the token endpoint's answer to change
 	LaxPKCE      bool           // the issuer does not look at the verifier
 }
@@ -134,8 +134,8 @@ func (i *CodeIssuer) Signs(t testing.TB, asked url.Values, who SigningIn) url.Va
 	access := i.Token(t, change(nil, who.Access))
 	idClaims := i.Claims(change(map[string]any{"aud": "miniserver-web", "typ": "ID", "nonce": asked.Get("nonce"), "realm_access": nil}, who.ID))
 	id := Sign(t, jose.RS256, jose.JSONWebKey{Key: i.Key, KeyID: "k1"}, idClaims, nil)
-	if who.IdToken != nil {
-		id = who.IdToken(idClaims)
+	if who.IDToken != nil {
+		id = who.IDToken(idClaims)
 	}
 	refresh := "refresh-" + strings.ToLower(rand.Text())
 	grant := codeGrant{challenge: asked.Get("code_challenge"), answer: map[string]any{

@@ -121,8 +121,10 @@ func (a *apt) download(ctx context.Context, into string, choose func(context.Con
 
 // run runs an apt program in directory dir and returns its standard output.
 func (a *apt) run(ctx context.Context, dir, name string, args ...string) (string, error) {
-	options := []string{"-q", "-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"), "-o", "Dir::State=" + a.lists,
-		"-o", "Dir::State::status=/var/lib/dpkg/status"}
+	options := []string{
+		"-q", "-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"), "-o", "Dir::State=" + a.lists,
+		"-o", "Dir::State::status=/var/lib/dpkg/status",
+	}
 	cmd := proc.Command(ctx, name, append(options, args...)...)
 	if dir != "" {
 		cmd.Dir = dir

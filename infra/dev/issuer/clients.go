@@ -107,7 +107,7 @@ func (c *client) LoginURL(authRequestID string) string {
 	return c.loginURL + "?" + loginRequestField + "=" + authRequestID
 }
 
-func (c *client) RestrictAdditionalIdTokenScopes() func([]string) []string {
+func (c *client) RestrictAdditionalIdTokenScopes() func([]string) []string { //nolint:staticcheck // named by op.Client
 	return allScopes
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -208,7 +209,7 @@ func (r *realm) userinfoStatus(t *testing.T, accessToken string) int {
 // wantRefusal checks the OAuth error of a failed token request.
 func wantRefusal(t *testing.T, err error, status int, code string) {
 	t.Helper()
-	refusal, ok := err.(*oauth2.RetrieveError)
+	refusal, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {
 		t.Fatalf("error = %v, want a refusal", err)
 	}

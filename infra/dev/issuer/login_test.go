@@ -23,8 +23,14 @@ func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	r := newRealm(t, issuer.Options{})
 	for _, try := range [][2]string{
-		{"alice", "bob"}, {"alice", ""}, {"nobody", ""}, {"", ""}, {"ALICE", "alice"},
-		{"service-account-ops", ""}, {issuer.AliceSubject, "alice"}, {`"><script>`, "x"},
+		{"alice", "bob"},
+		{"alice", ""},
+		{"nobody", ""},
+		{"", ""},
+		{"ALICE", "alice"},
+		{"service-account-ops", ""},
+		{issuer.AliceSubject, "alice"},
+		{`"><script>`, "x"},
 	} {
 		browser := r.browser(t)
 		page := r.submit(t, browser, r.loginPage(t, browser), try[0], try[1])

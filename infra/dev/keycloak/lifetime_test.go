@@ -21,6 +21,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	realmfile "github.com/miniserversystem/miniserver/infra/keycloak"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // linkToDirectory is the directory of the distribution under a name of the test's own,
@@ -120,9 +121,7 @@ func TestStartIsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		for len(processesOf(dir)) == 0 && ctx.Err() == nil {
-			time.Sleep(10 * time.Millisecond)
-		}
+		kit.Soon(func() bool { return len(processesOf(dir)) > 0 || ctx.Err() != nil })
 		cancel()
 	}()
 	if server, err := Start(ctx, Options{Dir: dir}); !errors.Is(err, context.Canceled) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev/browser"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // authTime is when somebody last proved who they are.
@@ -49,9 +50,7 @@ func TestProvingAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := keycloak.authTime(t, first)
-	for time.Now().Unix() <= began { // auth_time is in seconds
-		time.Sleep(10 * time.Millisecond)
-	}
+	kit.Eventually(t, "a later auth_time, which is in seconds", func() bool { return time.Now().Unix() > began })
 	remembered, err := keycloak.signIn(t, b, username, "not asked for")
 	if err != nil {
 		t.Fatal(err)

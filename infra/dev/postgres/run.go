@@ -25,14 +25,14 @@ func (p *Server) adoptOrRun(ctx context.Context, o Options) error {
 			return err
 		}
 		if err == nil && p.durable() == o.Durable {
-			o.told(ctx, "using the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid)
+			o.info(ctx, "using the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid)
 			p.running = left
 			return nil
 		}
 		if err == nil && !p.users.Sole() {
 			return fmt.Errorf("%w: it was started with Durable=%t", proc.ErrInUse, !o.Durable)
 		}
-		o.told(ctx, "ending the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid, "reason", err)
+		o.info(ctx, "ending the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid, "reason", err)
 		steps := []proc.Step{fast, immediate}
 		if err != nil {
 			steps = steps[1:]
@@ -93,14 +93,14 @@ func (p *Server) run(ctx context.Context, o Options) error {
 	return err
 }
 
-// told tells Log what happens, if there is one.
-func (o Options) told(ctx context.Context, message string, args ...any) {
+// info logs message, if there is a log.
+func (o Options) info(ctx context.Context, message string, args ...any) {
 	if o.Log != nil {
 		o.Log.InfoContext(ctx, message, args...)
 	}
 }
 
-// leftRunning returns the server postmaster.pid tells of, if it really runs,
+// leftRunning returns the server that postmaster.pid names, if it really runs,
 // and sets p.port to its port.
 func (p *Server) leftRunning() *proc.Child {
 	lines := p.pidFile()

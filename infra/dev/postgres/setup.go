@@ -101,8 +101,10 @@ func (p *Server) initdb(ctx context.Context, o Options, tmp, ctype string) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, initTimeout)
 	defer cancel()
-	args := []string{"--pgdata=" + filepath.Join(tmp, home.DataName), "--username=" + databaseName, "--pwfile=" + secret,
-		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--lc-ctype=" + ctype, "--no-instructions"}
+	args := []string{
+		"--pgdata=" + filepath.Join(tmp, home.DataName), "--username=" + databaseName, "--pwfile=" + secret,
+		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--lc-ctype=" + ctype, "--no-instructions",
+	}
 	if !o.Durable {
 		args = append(args, "--no-sync")
 	}

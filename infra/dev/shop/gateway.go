@@ -62,7 +62,7 @@ func (s *service) write(ctx context.Context, path, key string, body []byte, out 
 		return true, away(err)
 	}
 	// The shop did something wrong, and not the buyer: the problem is not wrapped.
-	return false, fmt.Errorf("%s answered %d: %v", path, status, err)
+	return false, fmt.Errorf("%s answered %d: %w", path, status, err)
 }
 
 // ask sends a request and reads the answer to it into out. What the gateway
@@ -90,7 +90,9 @@ func (s *service) ask(request *http.Request, out any) (status int, err error) {
 // away is the answer when a part that the shop needs is not there. The cause is
 // not wrapped: it may be a problem, which is the shop's and not the buyer's.
 func away(cause error) error {
-	return &fault.Error{Kind: fault.Unavailable, Code: "unavailable", RetryAfter: fault.DefaultRetryAfter,
+	return &fault.Error{
+		Kind: fault.Unavailable, Code: "unavailable", RetryAfter: fault.DefaultRetryAfter,
 		Detail: "The shop cannot reach a part that it needs; look whether you got it before you order again.",
-		Cause:  errors.New(cause.Error())}
+		Cause:  errors.New(cause.Error()),
+	}
 }

@@ -47,12 +47,12 @@ func setup(t testing.TB, change func(*site, *shop.Options)) *site {
 	database := kit.Database(t)
 	s.pool = kit.Connect(t, database)
 	private, public, err := auth.NewKeyPair()
-	must(t, err)
+	kit.Must(t, err)
 	s.settings, err = settings.LoadFrom(map[string]string{
 		"DATABASE_URL": database, "NATS_URL": kit.NATS(t).URL(), "REDIS_URL": kit.Redis(t).URL(), "GATEWAY_URL": s.origin,
 		"OIDC_ISSUER": s.issuer.URL(), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
 	})
-	must(t, err)
+	kit.Must(t, err)
 	s.startGateway()
 	o := shop.Options{
 		GatewayURL: s.origin, IssuerURL: s.issuer.URL(),
@@ -62,7 +62,7 @@ func setup(t testing.TB, change func(*site, *shop.Options)) *site {
 		change(s, &o)
 	}
 	goods, err := shop.New(o)
-	must(t, err)
+	kit.Must(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/demo/", goods)
 	mux.HandleFunc("/", s.serveGateway)
@@ -76,7 +76,7 @@ func (s *site) startGateway() {
 	runtime := fn.NewRuntime(s.settings, slog.New(slog.DiscardHandler), functions.All)
 	s.t.Cleanup(runtime.Close)
 	handler, err := functions.Together(runtime)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	s.gateway.Store(handler)
 }
 
@@ -88,7 +88,7 @@ func (s *site) startIssuer(listener net.Listener) {
 	s.t.Helper()
 	var err error
 	s.issuer, err = issuer.Start(context.Background(), listener, issuer.Options{RedirectURIs: []string{s.origin + "/login/callback"}})
-	must(s.t, err)
+	kit.Must(s.t, err)
 	server := s.issuer
 	s.t.Cleanup(func() { _ = server.Stop() })
 }
@@ -100,7 +100,7 @@ func listen(t testing.TB, address string) net.Listener {
 		want := address
 		if want == "" {
 			port, err := proc.FreePort(0)
-			must(t, err)
+			kit.Must(t, err)
 			want = (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}).String()
 		}
 		listener, err := net.Listen("tcp", want)
@@ -126,7 +126,7 @@ func (s *site) signIn(name string) *http.Client {
 	s.t.Helper()
 	b := browser.New()
 	response, err := b.SignIn(s.origin+"/login?return_to=/docs", name, name)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		s.t.Fatalf("sign-in of %s: %s", name, response.Status)
@@ -139,16 +139,16 @@ func (s *site) signIn(name string) *http.Client {
 func (s *site) send(client *http.Client, path, body string, headers ...string) (int, map[string]any) {
 	s.t.Helper()
 	request, err := http.NewRequest(http.MethodPost, s.origin+path, strings.NewReader(body))
-	must(s.t, err)
+	kit.Must(s.t, err)
 	for _, header := range append([]string{"Content-Type: application/json", "X-CSRF: 1", "Sec-Fetch-Site: same-origin"}, headers...) {
 		name, value, _ := strings.Cut(header, ":")
 		request.Header.Set(name, strings.TrimSpace(value))
 	}
 	response, err := client.Do(request)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	must(s.t, err)
+	kit.Must(s.t, err)
 	var answer map[string]any
 	if err := json.Unmarshal(text, &answer); err != nil {
 		s.t.Fatalf("%d %s: %v", response.StatusCode, text, err)
@@ -160,18 +160,11 @@ const sword = `{"stock_keeping_unit": "sword"}`
 
 func (s *site) count(sql string, args ...any) (n int) {
 	s.t.Helper()
-	must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
+	kit.Must(s.t, s.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
 	return n
 }
 
 func decode(t testing.TB, body io.Reader, out any) {
 	t.Helper()
-	must(t, json.NewDecoder(body).Decode(out))
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.Must(t, json.NewDecoder(body).Decode(out))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/infra/dev/shop"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // What somebody buys is theirs and nobody else's, and a refund takes it back.
@@ -137,8 +138,8 @@ func TestIssuerWithNewKeys(t *testing.T) {
 		t.Fatalf("%d %v", status, answer)
 	}
 	address, err := url.Parse(s.issuer.URL())
-	must(t, err)
-	must(t, s.issuer.Stop())
+	kit.Must(t, err)
+	kit.Must(t, s.issuer.Stop())
 	s.startIssuer(listen(t, address.Host))
 	s.startGateway()
 	if status, answer := s.send(alice, shop.RefundsPath, sword); status != http.StatusOK || answer["version"] != 2.0 {
@@ -205,10 +206,10 @@ func TestOrdersAtOnce(t *testing.T) {
 func TestItems(t *testing.T) {
 	t.Parallel()
 	goods, err := shop.New(shop.Options{GatewayURL: "http://127.0.0.1:1"})
-	must(t, err)
+	kit.Must(t, err)
 	origin := serve(t, listen(t, ""), goods)
 	response, err := http.Get(origin + shop.ItemsPath)
-	must(t, err)
+	kit.Must(t, err)
 	defer response.Body.Close()
 	var catalog struct {
 		Items []struct {

@@ -48,7 +48,7 @@ func tickEvery(ctx context.Context, s Every, invoke http.RoundTripper, log *slog
 	for {
 		ticks.Go(func() {
 			if err := send(ctx, invoke, s.Function); err != nil && ctx.Err() == nil {
-				log.Warn("tick not taken", "function", s.Function, "error", err.Error())
+				log.WarnContext(ctx, "tick not taken", "function", s.Function, "error", err.Error())
 			}
 		})
 		select {
