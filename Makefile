@@ -4,6 +4,8 @@ SHELL := /bin/bash
 GO_TEST_FLAGS ?=
 TOOLS := .local/bin/tools
 LAMBDA_ARCH ?= arm64
+# Packages tested at once: tests wait for servers more than they compute.
+TEST_PACKAGES ?= $(shell echo $$((2 * $$(nproc))))
 MODULES := . infra/image test/manifests test/cluster test/conformance/funcgo
 
 .PHONY: help
@@ -22,7 +24,7 @@ test: ## Run every test with the race detector, on real servers
 	@command -v "$$(go env CC)" >/dev/null || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; } || { \
 		echo "the race detector needs a C compiler; have root run: apt-get install gcc libc6-dev"; exit 1; }
-	CGO_ENABLED=1 go test -race -timeout 9m $(GO_TEST_FLAGS) ./...
+	CGO_ENABLED=1 go test -race -p $(TEST_PACKAGES) -timeout 9m $(GO_TEST_FLAGS) ./...
 
 .PHONY: test-keycloak
 test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the first time)

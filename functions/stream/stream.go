@@ -47,7 +47,6 @@ data: {"notification_id":"n_01h455vb4pex5vsknk084sn02q","event_id":"019b9c68-4a4
 `
 
 const (
-	lookEvery    = 10 * time.Second // however quiet NATS is; keeps the connection alive, too
 	lookTimeout  = 5 * time.Second
 	retryAfter   = time.Second
 	eventName    = "notification"
@@ -149,7 +148,7 @@ func (f *function) position(ctx context.Context, userID, id string) (time.Time, 
 
 func (f *function) follow(ctx context.Context, events *fn.Events, s *following) {
 	defer s.stop()
-	look := time.NewTicker(lookEvery)
+	look := time.NewTicker(f.env.Settings.StreamLookEvery)
 	defer look.Stop()
 	// Streams that began together must not all come back together.
 	lifetime := f.env.Settings.StreamLifetime

@@ -20,7 +20,7 @@ import (
 // Every function does its work with the rights that it has in Postgres, Redis and NATS.
 func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 	t.Parallel()
-	s, people := system.StartApart(t)
+	s, people := system.StartApart(t, system.RareLooks)
 	alice, bob := people.Patient(t, "alice"), people.Patient(t, "bob")
 	user := s.UserID(alice)
 
@@ -28,7 +28,7 @@ func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 	// A nudge is dropped while deliver connects; one of the next arrives, long before the
 	// stream looks by itself.
 	grants, granted := 0, time.Time{}
-	kit.Within(t, system.LookEvery-2*time.Second, "the stream was nudged", func() bool {
+	kit.Within(t, system.NudgedIn, "the stream was nudged", func() bool {
 		if time.Since(granted) > 300*time.Millisecond {
 			grants, granted = grants+1, time.Now()
 			system.WantStatus(t, s.Grant(fmt.Sprint("k1-", grants), user, "item1"), http.StatusOK)

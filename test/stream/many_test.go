@@ -16,7 +16,7 @@ import (
 // is told what is theirs, and grants go on.
 func TestManyStreams(t *testing.T) {
 	t.Parallel()
-	s, people := system.StartWithPeople(t)
+	s, people := system.StartWithPeople(t, system.RareLooks)
 	s.Served()
 	const users, each = 100, 2
 	ids, streams := make([]string, users), make([]*system.Follower, users)
@@ -66,7 +66,7 @@ func TestManyStreams(t *testing.T) {
 	slices.Sort(told)
 	t.Logf("a grant: median %s, 99%% %s; until it is on the stream: median %s, 99%% %s, most %s",
 		took[len(took)/2], took[len(took)*99/100], told[len(told)/2], told[len(told)*99/100], told[len(told)-1])
-	if most := told[len(told)-1]; most > system.LookEvery/2 {
+	if most := told[len(told)-1]; most > system.NudgedIn {
 		t.Errorf("one came only %s after its grant: nobody nudged", most)
 	}
 }

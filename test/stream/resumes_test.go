@@ -30,7 +30,7 @@ func idsOf(lists ...[]system.StreamEvent) map[string]bool {
 // sent meanwhile; what comes again has the same id.
 func TestStreamResumes(t *testing.T) {
 	t.Parallel()
-	s, people := system.StartWithPeople(t, "WAKES=false", "LEASE_BATCH=40") // a batch is sent at one moment, and read as one
+	s, people := system.StartWithPeople(t, "WAKES=false", "LEASE_BATCH=40", system.RareLooks) // a batch is sent at one moment, and read as one
 	alice := people.Player(t, "alice")
 	user := s.UserID(alice)
 	granted := 0
@@ -94,7 +94,7 @@ func TestStreamResumes(t *testing.T) {
 		} else {
 			f = s.Follow(alice, "Last-Event-ID: "+at)
 		}
-		kit.Within(t, system.LookEvery/2, fmt.Sprint("all that were sent while it was away, at once: ", step.while), has(f))
+		kit.Within(t, system.NudgedIn, fmt.Sprint("all that were sent while it was away, at once: ", step.while), has(f))
 		tell(1)
 		kit.Eventually(t, "one that is sent now", has(f))
 		leave(f)

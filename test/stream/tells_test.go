@@ -81,11 +81,12 @@ func TestStreamTells(t *testing.T) {
 // NATS is back, by a nudge again.
 func TestStreamWithoutNATS(t *testing.T) {
 	t.Parallel()
+	const lookEvery = 4 * time.Second
 	dir := t.TempDir()
 	own, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = own.Stop() })
-	s, people := system.StartWithPeople(t, "WAKES=false", "NATS_URL="+own.URL())
+	s, people := system.StartWithPeople(t, "WAKES=false", "STREAM_LOOK_EVERY="+lookEvery.String(), "NATS_URL="+own.URL())
 	alice := people.Player(t, "alice")
 	user := s.UserID(alice)
 	f := s.Follow(alice)
@@ -102,7 +103,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	sent := time.Now()
 	opened := s.Follow(alice, "Last-Event-ID: "+f.Position()) // without NATS, one can begin too
 	opened.Until(3)
-	events := f.UntilWithin(4, system.LookEvery+5*time.Second)
+	events := f.Until(4)
 	t.Logf("without NATS it took %s", events[3].At.Sub(sent))
 	again, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
 	kit.Must(t, err)
@@ -120,7 +121,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 		s.Grant(fmt.Sprint("again", n, time.Now()), user, "again")
 		s.TellAll()
 		told := time.Now()
-		return f.Until(n + 1)[n].At.Sub(told) < time.Second
+		return f.Until(n + 1)[n].At.Sub(told) < lookEvery/10
 	})
 	if !f.Open() {
 		t.Errorf("the stream ended: %v", f.End)

@@ -59,8 +59,11 @@ func (s *System) OpenStream(token string) (a Answer, close func()) {
 	return Answer{response.StatusCode, response.Header, body}, func() {}
 }
 
-// LookEvery is how often a stream looks by itself: what comes sooner was nudged.
-const LookEvery = 10 * time.Second
+// Under RareLooks, what comes over a stream within NudgedIn of being sent was nudged.
+const (
+	RareLooks = "STREAM_LOOK_EVERY=1m"
+	NudgedIn  = 30 * time.Second
+)
 
 // StreamEvent is one event of a stream, as EventSource would hand it on.
 type StreamEvent struct {

@@ -18,10 +18,10 @@ import (
 
 // StartApart is a system in which each function has connections of its own, with its own
 // rights and no others, as where it is a process of its own.
-func StartApart(t *testing.T) (*System, *People) {
+func StartApart(t *testing.T, environment ...string) (*System, *People) {
 	t.Helper()
 	people, listener := NewPeople(t), kit.Listen(t)
-	s, values := Stores(t, listener, "OIDC_ISSUER="+people.URL, "POSTGRES_POOL_SIZE=2")
+	s, values := Stores(t, listener, append([]string{"OIDC_ISSUER=" + people.URL, "POSTGRES_POOL_SIZE=2"}, environment...)...)
 	local, runtimes := transport.Local{}, []*fn.Runtime{}
 	for _, f := range functions.All {
 		own := maps.Clone(values)

@@ -62,7 +62,7 @@ func (s *service) write(ctx context.Context, path, key string, body []byte, out 
 		return true, away(err)
 	}
 	// The shop did something wrong, and not the buyer: the problem is not wrapped.
-	return false, fmt.Errorf("%s answered %d: %w", path, status, err)
+	return false, fmt.Errorf("%s answered %d: %v", path, status, err) //nolint:errorlint // its text only: it is not the buyer's fault
 }
 
 // ask sends a request and reads the answer to it into out. What the gateway
