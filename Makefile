@@ -19,24 +19,27 @@ run: ## Start everything here: Postgres, Redis, NATS, issuer, all functions
 	@go build -o .local/bin/local ./infra/local
 	@exec .local/bin/local
 
-.PHONY: test
-test: ## Run every test with the race detector, on real servers
+.PHONY: cc
+cc:
 	@command -v "$$(go env CC)" >/dev/null || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q && apt-get install -qy --no-install-recommends gcc libc6-dev; } || { \
 		echo "the race detector needs a C compiler; have root run: apt-get install gcc libc6-dev"; exit 1; }
+
+.PHONY: test
+test: cc ## Run every test with the race detector, on real servers
 	CGO_ENABLED=1 go test -race -p $(TEST_PACKAGES) -timeout 9m $(GO_TEST_FLAGS) ./...
 
 .PHONY: test-keycloak
-test-keycloak: ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the first time)
+test-keycloak: cc ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the first time)
 	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) ./infra/dev/keycloak
 	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./test/signin
 
 .PHONY: test-browser
-test-browser: ## Use the start page in headless Chromium
+test-browser: cc ## Use the start page in headless Chromium
 	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) ./test/browser
 
 .PHONY: test-func
-test-func: $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
+test-func: cc $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
 	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./test/func
 
 .PHONY: test-manifests
@@ -50,7 +53,7 @@ test-knative: ## Apply them to a real API server with Knative (builds both the f
 CONFORMANCE := CONFORMANCE_RESULTS=$(CURDIR)/.local/conformance CGO_ENABLED=1 go test -race -tags conformance -count=1 -timeout 10m $(GO_TEST_FLAGS)
 
 .PHONY: test-conformance
-test-conformance: ## Ask every way of running the functions the same
+test-conformance: cc ## Ask every way of running the functions the same
 	@rm -rf .local/conformance
 	$(CONFORMANCE) -skip Markdown ./test/conformance
 	$(CONFORMANCE) -run Conformance ./infra/lambda
