@@ -32,7 +32,11 @@ func define(ctx context.Context, db *sql.DB, functions []transfer.Function) erro
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Of several that migrate at once, one defines.
+	// Of several that migrate at once, one defines; the others wait, but not for one that
+	// hangs.
+	if _, err := tx.ExecContext(ctx, `SET LOCAL lock_timeout = '30s'`); err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('miniserver functions', 0))`); err != nil {
 		return err
 	}

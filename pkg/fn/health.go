@@ -30,7 +30,7 @@ func isProbe(path string) bool {
 	return false
 }
 
-// readyTimeout bounds how long a readiness probe waits for a store.
+// readyTimeout bounds how long a readiness probe waits for all stores.
 const readyTimeout = 2 * time.Second
 
 func (e *Env) registerHealth() {
@@ -91,9 +91,9 @@ func (f Function) parts() (parts []part) {
 func (rt *Runtime) Ready(ctx context.Context) error { return rt.ready(ctx, rt.hosted) }
 
 func (rt *Runtime) ready(ctx context.Context, functions []Function) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
 	for _, f := range functions {
-		ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-		defer cancel()
 		for _, p := range f.parts() {
 			if err := rt.answeredOnce(ctx, p); err != nil {
 				return fault.Unreachable(string(p.store), err)
