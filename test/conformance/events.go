@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -56,11 +55,7 @@ func (s *scene) purchase(completed, refunded *http.Request) {
 // Ticks alone carry a grant to a notification that is SENT, once.
 func (s *scene) ticks() string {
 	s.send(s.grant("ticks", "u_ticks", "item1")).want(s.t, http.StatusOK)
-	sent := func() int {
-		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_ticks' AND status = 'SENT'`)
-	}
-	by, within := s.carry()
-	kit.Within(s.t, within, "the notification is SENT", func() bool { return sent() == 1 })
+	by := s.carry("u_ticks")
 	a := s.send(s.ask(http.MethodGet, "/debug/notification/inbox/u_ticks", s.ops, ""))
 	a.want(s.t, http.StatusOK)
 	if told := a.json(s.t)["notifications"].([]any); len(told) != 1 || told[0].(map[string]any)["status"] != "SENT" {
@@ -69,15 +64,21 @@ func (s *scene) ticks() string {
 	return by
 }
 
-// carry ticks what carries an event on, unless the process does so itself. It returns
-// who ticks, and how long that takes at most.
-func (s *scene) carry() (by string, within time.Duration) {
+// carry ticks until the user's notification is SENT, or waits where the process ticks by
+// itself, and returns which.
+func (s *scene) carry(user string) (by string) {
 	s.t.Helper()
-	if !s.adapter.Ticked {
-		return "by its own schedule", scheduleWithin
+	by, tick := "by its own schedule", func() {}
+	if s.adapter.Ticked {
+		by, tick = "by ticks from outside", func() {
+			for _, function := range []string{"relay", "notify", "deliver"} {
+				kit.Must(s.t, s.instance.Tick(function))
+			}
+		}
 	}
-	for _, function := range []string{"relay", "notify", "deliver"} {
-		kit.Must(s.t, s.instance.Tick(function))
-	}
-	return "by ticks from outside", 0
+	kit.Eventually(s.t, "the notification is SENT", func() bool {
+		tick()
+		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND status = 'SENT'`, user) == 1
+	})
+	return by
 }

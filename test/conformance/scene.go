@@ -24,8 +24,6 @@ const (
 	startWithin = 30 * time.Second
 	// grace is SHUTDOWN_GRACE.
 	grace = 10 * time.Second
-	// scheduleWithin bounds how long three ticks each second may take.
-	scheduleWithin = 20 * time.Second
 )
 
 // scene is an instance and its stores.

@@ -77,7 +77,7 @@ func (s *scene) stream() string {
 	user, _ := me.json(s.t)["user_id"].(string)
 	lines := s.follow()
 	s.send(s.grant("stream", user, "item1")).want(s.t, http.StatusOK)
-	s.carry()
+	s.carry(user)
 	s.line(lines, "event: notification")
 	return "told while it is open"
 }

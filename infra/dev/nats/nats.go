@@ -4,7 +4,6 @@ package nats
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -43,7 +42,7 @@ type Server struct {
 	users    map[string]rights.Rights
 	password string
 	port     int
-	inUse    *os.File
+	inUse    *proc.Held
 
 	stopping sync.Mutex
 	server   *server.Server // nil once stopped

@@ -24,11 +24,21 @@ const (
 
 // The locks are flock(2) locks: the kernel drops them when their holder dies,
 // however it dies, so a killed process never blocks the next one. Go opens
-// files close-on-exec, so the servers do not inherit them.
+// files close-on-exec, so the servers do not inherit them; but a child that another
+// goroutine starts has them until its exec, and with them the lock. Closing a file would
+// leave it locked that long, so unlock it first.
+
+// Held is an exclusive lock.
+type Held struct{ file *os.File }
+
+// Close releases the lock.
+func (h *Held) Close() error {
+	return errors.Join(syscall.Flock(int(h.file.Fd()), syscall.LOCK_UN), h.file.Close())
+}
 
 // Lock waits until it holds the exclusive lock on the file at path, which it
-// creates. Closing the returned file releases the lock.
-func Lock(ctx context.Context, path string) (*os.File, error) {
+// creates.
+func Lock(ctx context.Context, path string) (*Held, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, privateFile)
 	if err != nil {
 		return nil, err
@@ -36,7 +46,7 @@ func Lock(ctx context.Context, path string) (*os.File, error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return f, nil
+			return &Held{f}, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			f.Close()
@@ -51,7 +61,7 @@ func Lock(ctx context.Context, path string) (*os.File, error) {
 
 // TryLock takes the exclusive lock on the file at path, which it creates, or returns
 // ErrInUse.
-func TryLock(path string) (*os.File, error) {
+func TryLock(path string) (*Held, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, privateFile)
 	if err != nil {
 		return nil, err
@@ -60,7 +70,7 @@ func TryLock(path string) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("%w (%s)", ErrInUse, path)
 	}
-	return f, nil
+	return &Held{f}, nil
 }
 
 // Users is a place among the users of a server: a lock that they share. It is a
@@ -113,7 +123,9 @@ func (u *Users) Sole() bool {
 }
 
 // Close leaves the users.
-func (u *Users) Close() error { return syscall.Close(u.fd) }
+func (u *Users) Close() error {
+	return errors.Join(syscall.Flock(u.fd, syscall.LOCK_UN), syscall.Close(u.fd))
+}
 
 // Sleep waits for d or until ctx is done, and returns ctx's error then.
 func Sleep(ctx context.Context, d time.Duration) error {

@@ -4,7 +4,6 @@ package redis
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -54,7 +53,7 @@ type Server struct {
 	port     int
 	cluster  bool
 	busPort  int // of a cluster's node
-	inUse    *os.File
+	inUse    *proc.Held
 
 	stopping sync.Mutex
 	running  *proc.Child // nil once stopped
