@@ -1,11 +1,13 @@
 package proc_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
@@ -23,7 +25,9 @@ func TestLockIsReleasedBesideAFork(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	users, err := proc.Share(t.Context(), path)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // the child's exec is not awaited
+	defer cancel()
+	users, err := proc.Share(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}
