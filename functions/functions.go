@@ -37,10 +37,10 @@ import (
 	transfers "github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// GatewayName is the one public function.
+// GatewayName names the one public function.
 const GatewayName = "gateway"
 
-// What several functions have a right to.
+// Rights that several functions share.
 var (
 	queueKeys = []string{"mm:*"}
 	settled   = rights.Consumer{Subject: event.TransferSubject, Durable: transfers.Consumer}
@@ -54,8 +54,8 @@ var (
 // TogetherUser is the user of a process that holds all functions.
 const TogetherUser = "functions"
 
-// Users are the users that Redis and NATS have, with what they may do: each function's,
-// and TogetherUser.
+// Users are the users of Redis and NATS with their rights: one for each function that
+// connects to either, and TogetherUser.
 func Users() map[string]rights.Rights {
 	users := map[string]rights.Rights{}
 	var all []rights.Rights
@@ -76,7 +76,7 @@ var All = []fn.Function{
 		New: gateway.New, Public: true,
 		Routes: []fn.Route{gateway.Overview, gateway.LinkIdentity},
 		Stores: []fn.Store{fn.Redis},
-		// As long as the live stream behind it.
+		// The timeout is that of the live stream behind it.
 		Rights:  rights.Rights{Keys: []string{"session:*", "rate:*", "open:*"}},
 		Timeout: 5 * time.Minute, Concurrency: 200, MinScale: 1, MaxScale: 10,
 	},

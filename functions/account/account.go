@@ -1,5 +1,5 @@
-// Package account is the function that knows users: which identities at
-// the issuer belong to which internal user id.
+// Package account is the function that maps identities at the issuer to internal user
+// ids.
 package account
 
 import (
@@ -28,13 +28,12 @@ var (
 	}
 )
 
-// LinkPath takes a second identity for the caller's account. The gateway calls it
-// with two statements, that of the caller and that of the identity to link; it is
-// not reachable from outside.
+// LinkPath links a second identity to the caller's account. The gateway calls it with two
+// statements, one of the caller and one of the identity to link; clients cannot reach it.
 const LinkPath = "/identities"
 
-// SecondPath is what the statement of the identity to link is for, so that it is no
-// caller's: no request can have this path.
+// SecondPath is the path in the statement of the identity to link. No request can have
+// this path, so that statement never passes for a caller's.
 const SecondPath = LinkPath + "#second"
 
 // Second is the body of LinkPath.

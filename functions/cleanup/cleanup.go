@@ -77,9 +77,9 @@ func removed(rows int, more bool) lease.Report {
 	return lease.Report{Claimed: rows, Done: rows, More: more}
 }
 
-// warnOfUnreconciled says where published events are kept for longer than
-// OUTBOX_RETENTION, because reconcile does not get on: rows pile up, and what the
-// broker lost of them is not published again.
+// warnOfUnreconciled logs a warning when published events are kept for longer than
+// OUTBOX_RETENTION because reconcile makes no progress: rows pile up, and events that the
+// broker lost are not published again.
 func warnOfUnreconciled(ctx context.Context, e *fn.Env, name string, count func() (int, error)) error {
 	n, err := count()
 	if n > 0 {

@@ -35,7 +35,7 @@ func New(e *fn.Env) error {
 			}
 		}
 		step = func(ctx context.Context) (lease.Report, error) {
-			hub.Connect() // before the first nudge, which does not wait for it
+			hub.Connect() // before the first nudge, which does not wait for a connection
 			return deliverer.Step(ctx)
 		}
 	}

@@ -84,7 +84,7 @@ func (g *gateway) fromSession(ctx context.Context, cookie string) (auth.Identity
 	}, nil
 }
 
-// renewBefore is how long before their end tokens are renewed.
+// renewBefore is how long before their expiry tokens are renewed.
 const renewBefore = 10 * time.Second
 
 // renew returns s with new tokens and roles.

@@ -8,9 +8,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/session"
 )
 
-// cookies names and makes the cookies that browsers get. Where clients come by
-// https they are Secure and have the prefix __Host-, so that no other host and no
-// plain connection can set them.
+// cookies names and makes the cookies that browsers get. Where clients connect by https,
+// cookies are Secure and have the prefix __Host-, so that no other host and no plain
+// connection can set them.
 type cookies struct {
 	secure bool
 	prefix string
@@ -50,7 +50,7 @@ func (c cookies) session(r *http.Request) string {
 	return ""
 }
 
-// maxSessions bounds how many session cookies a request is looked at for.
+// maxSessions bounds how many session cookies of a request are read.
 const maxSessions = 4
 
 // sessions returns the values of all session cookies.
@@ -68,8 +68,8 @@ func (c cookies) setLogin(w http.ResponseWriter, r *http.Request, state, secret 
 	logins := 0
 	for _, cookie := range r.Cookies() {
 		if name, ok := strings.CutPrefix(cookie.Name, c.prefix); ok && strings.HasPrefix(name, loginCookie) {
-			// Browsers send the oldest first (RFC 6265, 5.4), so what is too much is newer
-			// ones; they were not finished either.
+			// Browsers send the oldest first (RFC 6265, 5.4), so those beyond the limit
+			// are newer; they were not finished either.
 			if logins++; logins >= maxLogins {
 				c.clear(w, name)
 			}
@@ -87,7 +87,8 @@ func (c cookies) login(r *http.Request, state string) string {
 	return cookie.Value
 }
 
-// loginName of a state; states are base64url, and their beginning tells them apart.
+// loginName returns the cookie's name for a state; states are base64url and differ in
+// their first characters.
 func loginName(state string) string {
 	const distinct = 12
 	name := strings.Map(func(r rune) rune {

@@ -43,7 +43,7 @@ func registerDocs(mux *http.ServeMux, limited func(http.HandlerFunc) http.Handle
 	}))
 }
 
-// description is what the page shows of an OpenAPI document.
+// description holds the parts of an OpenAPI document that the page shows.
 type description struct {
 	Info struct{ Title, Description string }
 	// Paths by path and method.
@@ -89,7 +89,7 @@ type schema struct {
 	Format      string
 }
 
-// Name is how the page calls the type, and Anchor where it explains it.
+// Name is what the page calls the type, and Anchor where it explains it.
 func (s schema) Name() string {
 	switch {
 	case s.Ref != "":
@@ -123,7 +123,8 @@ func (s schema) Name() string {
 	return "any"
 }
 
-// Anchor of the type that s, or what it lists, refers to; "" when it is a plain one.
+// Anchor returns the anchor of the type that s or its items refer to, "" for a plain
+// type.
 func (s schema) Anchor() string {
 	if s.Items != nil {
 		return s.Items.Anchor()

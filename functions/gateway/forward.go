@@ -29,7 +29,7 @@ func (g *gateway) newProxy() *httputil.ReverseProxy {
 	}
 }
 
-// copyBytes holds most answers whole. The proxy would make 32 KiB anew for each.
+// copyBytes holds most answers whole. The proxy's default is to allocate 32 KiB for each.
 const copyBytes = 8 << 10
 
 // buffers is an httputil.BufferPool.
@@ -39,7 +39,7 @@ func (b *buffers) Get() []byte { return b.pool.Get().(*[copyBytes]byte)[:] }
 
 func (b *buffers) Put(buffer []byte) { b.pool.Put((*[copyBytes]byte)(buffer)) }
 
-// forward passes a request on to f, with the statement that caller made it.
+// forward passes a request on to f, with a statement that caller sent it.
 func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
 	statement, err := g.signer.Sign(auth.Call{Function: f.Name, Method: r.Method, Path: r.URL.Path}, caller)
 	if err != nil {
@@ -56,7 +56,7 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function,
 	g.proxy.ServeHTTP(w, out)
 }
 
-// answered looks at what a function answered.
+// answered checks a function's answer before it is passed on.
 func answered(response *http.Response) error {
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		response.Body = &stream{response.Body, response.Request.Context()}
@@ -67,9 +67,9 @@ func answered(response *http.Response) error {
 	return between(response)
 }
 
-// between turns the error of somebody between us and the function into one of ours:
-// proxies of platforms answer in plain text when a function takes too long (504), has
-// too much to do or is not there (404, 502, 503). Functions answer errors as problems.
+// between turns an error of a platform's proxy, between us and the function, into one of
+// ours: proxies answer in plain text when a function takes too long (504), is overloaded
+// or is missing (404, 502, 503). Functions answer errors as problems.
 func between(response *http.Response) error {
 	switch {
 	case response.StatusCode < http.StatusInternalServerError && response.StatusCode != http.StatusNotFound || fn.HasMediaType(response.Header.Get("Content-Type"), problem.ContentType):
@@ -80,8 +80,8 @@ func between(response *http.Response) error {
 	return fmt.Errorf("a proxy before it answered %s", response.Status)
 }
 
-// stream is the body of a stream. One that we end is at its end, and not broken
-// off.
+// stream is the body of a live stream. One that the gateway ends reads as complete, not
+// as broken off.
 type stream struct {
 	io.ReadCloser
 	ctx context.Context
@@ -95,11 +95,11 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sessionLook is how often an open stream looks whether its session goes on.
+// sessionLook is how often an open stream checks that its session still exists.
 const sessionLook = time.Second / 2
 
-// forwardStream is forward for an answer that goes on for minutes. It ends with
-// the caller's session or token, and when the process does.
+// forwardStream is forward for an answer that lasts minutes. It ends with the caller's
+// session or token, and when the process shuts down.
 func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
 	leave, err := g.openStream(r, caller)
 	if err != nil {
@@ -129,7 +129,7 @@ func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Fun
 		go g.watchSession(ctx, cancel, g.cookies.session(r))
 	}
 	g.forward(reader, r.WithContext(ctx), f, caller)
-	reader.wait(fn.StreamWrite) // for its end, which is written after this
+	reader.wait(fn.StreamWrite) // for the end of the stream, which is written after this
 }
 
 // lastWrite replaces fn.StreamWrite when the process ends.
@@ -148,11 +148,11 @@ func (p *patient) Write(text []byte) (int, error) {
 	return p.ResponseWriter.Write(text)
 }
 
-// Unwrap lets http.ResponseController reach the writer below.
+// Unwrap lets http.ResponseController reach the underlying writer.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// watchSession calls end when the session of cookie has ended. A Redis that does
-// not answer ends nothing.
+// watchSession calls end when the session of cookie has ended. It ends nothing while
+// Redis does not answer.
 func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
 	look := time.NewTicker(sessionLook)
 	defer look.Stop()
@@ -169,15 +169,15 @@ func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
 	}
 }
 
-// targetKey is under which a request's context holds the function's name.
+// targetKey is the key of the function's name in a request's context.
 type targetKey struct{}
 
 // passedOn are the headers that functions get; "ce-" headers are passed on too.
 var passedOn = []string{"Accept", "Content-Type", "If-Match", "If-None-Match", "Last-Event-Id", idempotency.Header}
 
-// passOn returns the headers of a request that a function gets, with the statement of
-// the caller. It runs before the proxy looks at the request: headers of one connection
-// (Connection, Upgrade) are between the caller and the gateway.
+// passOn returns the headers of a request that a function gets, with the statement of the
+// caller. It runs before the proxy sees the request, so headers of one connection
+// (Connection, Upgrade) stay between the caller and the gateway.
 func passOn(in http.Header, statement string) http.Header {
 	header := http.Header{auth.StatementHeader: {statement}}
 	for name, values := range in {
@@ -197,12 +197,13 @@ func rewrite(pr *httputil.ProxyRequest) {
 // statusClientGone is what nginx calls "client closed request".
 const statusClientGone = 499
 
-// unreachable answers when a function did not.
+// unreachable answers in place of a function that did not.
 func (g *gateway) unreachable(w http.ResponseWriter, r *http.Request, err error) {
 	function, _ := r.Context().Value(targetKey{}).(string)
 	switch {
 	case errors.Is(err, context.Canceled):
-		// The caller is gone; the status is for the log, which must not count it as ours.
+		// The caller is gone; the status is only for the log, which must not count it as
+		// ours.
 		w.WriteHeader(statusClientGone)
 	case errors.Is(err, context.DeadlineExceeded):
 		problem.Write(w, problem.New(http.StatusGatewayTimeout, "timeout",

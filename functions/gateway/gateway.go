@@ -33,7 +33,7 @@ type gateway struct {
 	trusted  []netip.Prefix
 	signer   *auth.Signer
 	users    *cache.Cache[string] // user ids by identity
-	streams  chan struct{}        // as many as there are open streams
+	streams  chan struct{}        // one element for each open stream
 	proxy    *httputil.ReverseProxy
 }
 
@@ -90,7 +90,7 @@ func build(e *fn.Env) (*gateway, error) {
 	return g, nil
 }
 
-// route answers requests of one route by the function that has it.
+// route forwards requests of one route to the function that has it.
 func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		caller, err := g.admit(w, r, route)
@@ -111,7 +111,7 @@ func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 	}
 }
 
-// event answers CloudEvents by the function that takes their type.
+// event forwards CloudEvents to the function that takes their type.
 func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 	caller, err := g.admit(w, r, fn.EventsRoute)
 	if err != nil {

@@ -40,8 +40,8 @@ func (g *gateway) quota(w http.ResponseWriter, r *http.Request, caller auth.Iden
 	return g.allow(w, r, route.ID, route.Quota, g.countedAs(caller))
 }
 
-// signIns counts a sign-in that is begun by somebody we do not know yet: each is
-// remembered in Redis until it is finished, or for session.LoginLifetime.
+// signIns counts the start of a sign-in by a caller not yet known: each is kept in Redis
+// until it is finished, or for session.LoginLifetime.
 func (g *gateway) signIns(w http.ResponseWriter, r *http.Request) error {
 	most := g.env.Settings.LimitSignIns
 	return g.allow(w, r, "sign-in", fn.Quota{PerMinute: most, Burst: most}, limit.Address(r, g.trusted))
@@ -59,10 +59,10 @@ func (g *gateway) allow(w http.ResponseWriter, r *http.Request, name string, quo
 	return result.Err()
 }
 
-// countedAs names what a caller's requests count as: the user, so that identities
-// that are linked have one limit together, or the identity as long as this process
-// does not know the user. It asks nobody: the first request of an identity about
-// what belongs to the caller makes the user known.
+// countedAs returns the key under which a caller's requests count: the user, so that
+// linked identities share one limit, or the identity while this process does not know the
+// user. It looks nothing up: an identity's first request about the caller's own resources
+// makes the user known.
 func (g *gateway) countedAs(caller auth.Identity) string {
 	if caller.UserID != "" {
 		return caller.UserID

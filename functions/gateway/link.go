@@ -56,7 +56,7 @@ func (g *gateway) link(ctx context.Context, first, second auth.Identity) (linked
 		return linked, err
 	}
 	f := g.functionOf(accounts.Register)
-	// The function believes nobody but us about the second identity, either.
+	// About the second identity, too, the function accepts only our statement.
 	statement, err := g.signer.Sign(auth.Call{Function: f.Name, Method: http.MethodPost, Path: accounts.SecondPath}, second)
 	if err != nil {
 		return linked, err
@@ -70,7 +70,7 @@ func (g *gateway) link(ctx context.Context, first, second auth.Identity) (linked
 	return linked, nil
 }
 
-// beginLink answers with where a browser goes to prove the second identity.
+// beginLink answers with the address where a browser proves the second identity.
 func (g *gateway) beginLink(w http.ResponseWriter, r *http.Request) {
 	caller, err := g.admit(w, r, beginLinkRoute)
 	if err == nil {

@@ -31,8 +31,8 @@ func (g *gateway) registerSignIn() {
 	g.env.Mux.HandleFunc("POST "+backChannelPath, g.backChannel)
 }
 
-// login sends the browser to the issuer. With again=true, people who are signed
-// in there have to prove it once more.
+// login sends the browser to the issuer. With again=true, a user who is signed in there
+// must authenticate once more.
 func (g *gateway) login(w http.ResponseWriter, r *http.Request) {
 	returnTo, err := returnTo(r)
 	if err != nil {
@@ -51,7 +51,7 @@ func (g *gateway) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, where, http.StatusSeeOther)
 }
 
-// begin remembers a sign-in and returns where it goes on.
+// begin stores a sign-in and returns the address where the browser continues it.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request, login session.Login, again bool) (string, error) {
 	proof := auth.NewProof()
 	login.Nonce, login.Verifier = proof.Nonce, proof.Verifier
@@ -67,7 +67,7 @@ func (g *gateway) begin(w http.ResponseWriter, r *http.Request, login session.Lo
 	return where, nil
 }
 
-// callback is where the issuer sends the browser back to.
+// callback answers the browser that the issuer sends back.
 func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Referrer-Policy", "no-referrer") // the address holds a code
 	query := r.URL.Query()
@@ -99,8 +99,8 @@ func (g *gateway) callback(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, login.ReturnTo)
 }
 
-// seeOther sends the browser to a path on this site. http.Redirect would clean what
-// stands behind #, too.
+// seeOther sends the browser to a path on this site. http.Redirect would also clean the
+// part after #.
 func seeOther(w http.ResponseWriter, path string) {
 	var ascii strings.Builder
 	for _, b := range []byte(path) {
@@ -114,7 +114,7 @@ func seeOther(w http.ResponseWriter, path string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// open begins the session of somebody who signed in.
+// open creates the session of a user who signed in.
 func (g *gateway) open(w http.ResponseWriter, r *http.Request, grant auth.Grant) error {
 	registered, err := g.register(r.Context(), grant.Identity)
 	if err != nil {
@@ -129,7 +129,7 @@ func (g *gateway) open(w http.ResponseWriter, r *http.Request, grant auth.Grant)
 		return err
 	}
 	if before := g.cookies.session(r); before != "" {
-		// Another tab's, or somebody else's on the same machine: it is over.
+		// Another tab's, or another user's on the same machine: end it.
 		if _, err := g.sessions.Delete(r.Context(), before); err != nil && !errors.Is(err, session.ErrNone) {
 			return err
 		}
@@ -143,9 +143,8 @@ const maxReturnTo = 2048
 var errReturnTo = fault.New(fault.Malformed, "return_to_invalid",
 	"return_to must be a path on this site, such as /shop?item=1.")
 
-// returnTo returns where the browser goes after it signed in. Only a path on this
-// site will do: anything else would make us send people, freshly signed in,
-// wherever a link says.
+// returnTo returns the path that the browser goes to after sign-in. It must be on this
+// site: otherwise a link could send users who just signed in to any other site.
 func returnTo(r *http.Request) (string, error) {
 	values, given := r.URL.Query()["return_to"]
 	if !given {

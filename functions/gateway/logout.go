@@ -39,7 +39,7 @@ func (g *gateway) logout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *gateway) endAtIssuer(ctx context.Context, ended session.Session) {
-	// The browser may be closed at this moment.
+	// Finish even when the browser is closed at this moment.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	if err := g.signIn.End(ctx, ended.IDToken, ended.RefreshToken); err != nil {
@@ -49,15 +49,15 @@ func (g *gateway) endAtIssuer(ctx context.Context, ended session.Session) {
 
 const (
 	formType = "application/x-www-form-urlencoded"
-	// signOutMemory is longer than a logout token is good for.
+	// signOutMemory is longer than a logout token is valid.
 	signOutMemory = 10 * time.Minute
 )
 
 var errLogoutForm = fault.New(fault.UnsupportedMedia, "content_type_unsupported", "Send the logout token as a form, as the issuer does.")
 
-// backChannel ends sessions because the issuer says so (OpenID Connect
-// Back-Channel Logout 1.0). Good tokens are not limited: an issuer that ends many
-// sessions at once sends many.
+// backChannel ends sessions at the issuer's request (OpenID Connect Back-Channel Logout
+// 1.0). Valid tokens are not limited: an issuer that ends many sessions at once sends
+// many.
 func (g *gateway) backChannel(w http.ResponseWriter, r *http.Request) {
 	err := g.signOut(w, r)
 	if err != nil {

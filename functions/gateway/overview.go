@@ -20,7 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Overview is all that is known of the caller, in one request.
+// Overview returns all that is known of the caller, in one request.
 var Overview = fn.Route{
 	ID: "get-my-overview", Method: http.MethodGet, Path: "/v1/me/overview",
 	Summary: "Read the caller's account, entitlements and matchmaking at once",
@@ -36,7 +36,7 @@ type overview struct {
 	Errors             map[string]why            `json:"errors" doc:"Why a part is null, by its name."`
 }
 
-// TransformSchema says that parts may be null, which tags cannot say of objects.
+// TransformSchema makes parts nullable, which tags cannot express for objects.
 func (overview) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	for _, part := range []string{"account", "matchmaking"} {
 		s.Properties[part] = &huma.Schema{AnyOf: []*huma.Schema{s.Properties[part], {Type: "null"}}}

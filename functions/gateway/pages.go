@@ -50,8 +50,8 @@ func file(name string) http.HandlerFunc {
 	}
 }
 
-// refusePage is refuse for what people open themselves: browsers get a page that
-// says what to do, programs a problem.
+// refusePage is refuse for addresses that people open: browsers get a page that says what
+// to do, programs a problem.
 func (g *gateway) refusePage(w http.ResponseWriter, r *http.Request, err error) {
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		g.refuse(w, r, err)

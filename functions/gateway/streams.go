@@ -9,9 +9,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/limit"
 )
 
-// streamShare of its concurrency is what a gateway gives to streams: one in so many
-// places. The platform counts an open stream like any request, so without a share
-// streams would leave no places for requests.
+// streamShare limits how much of a gateway's concurrency streams may use: one in so many
+// places. The platform counts an open stream like any request, so without a limit streams
+// would leave no places for requests.
 const streamShare = 2
 
 // streamPlaces is how many streams this process may hold.
@@ -28,7 +28,7 @@ var errStreamsFull = &fault.Error{
 	Detail: "This server holds as many live streams as it may; connect again after Retry-After, and read GET /v1/me/notifications meanwhile.",
 }
 
-// streamRetry is when another try may meet another process, or one with room.
+// streamRetry is after how long a retry may reach another process, or find room.
 const streamRetry = 5 * time.Second
 
 // openStream takes a place for a stream in this process, and one of the caller's own

@@ -25,7 +25,7 @@ const (
 	// An identity belongs to one user for good, so it could be longer.
 	maxUsers   = 100_000
 	userMemory = time.Hour
-	// maxAnswer bounds what is read of a function's answer: a page of a list.
+	// maxAnswer bounds how many bytes of a function's answer are read: a page of a list.
 	maxAnswer = 1 << 20
 )
 
@@ -47,7 +47,7 @@ func (g *gateway) register(ctx context.Context, caller auth.Identity) (registere
 	return registered, err
 }
 
-// remember keeps whose an identity is.
+// remember caches the user id of an identity.
 func (g *gateway) remember(identity auth.Identity, userID string) {
 	g.users.Put(callerKey(identity), userID, time.Now().Add(userMemory))
 }
@@ -107,8 +107,8 @@ func explain(function string, response *http.Response, answer []byte) error {
 	return p
 }
 
-// refused turns a function's 401 into an error: it does not believe us (keys were
-// rotated in the wrong order, a proxy changed the path), which the caller can do nothing about.
+// refused turns a function's 401 into an error: it rejects our statement (keys were
+// rotated in the wrong order, a proxy changed the path), which the caller cannot change.
 func refused(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY, and nothing in between may change a method or path")

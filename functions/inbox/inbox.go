@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
 
-// The routes: the caller's notifications, marking one read, and a look into
-// anybody's inbox, which exists with DEBUG_ENDPOINTS=true only.
+// The routes: the caller's notifications, marking one read, and reading any user's inbox,
+// which exists with DEBUG_ENDPOINTS=true only.
 var (
 	List = fn.Route{
 		ID: "list-my-notifications", Method: http.MethodGet, Path: "/v1/me/notifications", Self: true,

@@ -1,5 +1,5 @@
-// Package ledger is the function that writes the two ledger entries of each
-// transfer, and with that also those that a crash left out.
+// Package ledger is the function that writes the two ledger entries of each transfer,
+// including those that a crash left out.
 package ledger
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-// fewPairs is what a pass offers to make when the one before it made all it could:
-// most passes are woken by one player who joined.
+// fewPairs is how many pairs a pass may make after one that left none to make: most
+// passes are woken by one player who joined.
 const fewPairs = 8
 
 // New registers the function.

@@ -1,6 +1,6 @@
-// Package reconcile is the function that publishes again what the broker lost
-// after it was published: it asks notification which events never arrived. Of
-// matches it also removes those whose events have.
+// Package reconcile is the function that republishes events that the broker lost: it asks
+// notification which events never arrived. It also removes matches whose events have
+// arrived.
 package reconcile
 
 import (
@@ -28,7 +28,7 @@ type store interface {
 	Missing(context.Context, []uuid.UUID) ([]uuid.UUID, error)
 }
 
-// consumer asks both what a domain has and what the broker still holds for it.
+// consumer knows what a domain has and what the broker still holds for it.
 type consumer struct {
 	store    store
 	messages interface {
@@ -86,7 +86,7 @@ func New(e *fn.Env) error {
 	}
 	matches := matchmaking.NewConfirmer(waiting, people(event.MatchmakingSubject), e.Settings.ReconcileAfter, e.Logger())
 
-	// source wakes the function that has work when something was published again.
+	// source wakes next, the function that has work when something was published again.
 	source := func(name string, step func(context.Context) (lease.Report, error), next string) tick.Source {
 		wake := e.Waker(next)
 		return tick.Source{Name: name, Step: func(ctx context.Context) (lease.Report, error) {

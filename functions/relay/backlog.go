@@ -19,7 +19,7 @@ type backlog struct {
 	table string
 }
 
-// watchBacklog measures the outboxes, each time that it is asked for.
+// watchBacklog measures the outboxes each time that metrics are read.
 func watchBacklog(e *fn.Env, outboxes map[string]backlog) error {
 	meter, err := e.Meter("outbox")
 	if err != nil {

@@ -28,8 +28,8 @@ func New(e *fn.Env) error {
 	}); err != nil {
 		return err
 	}
-	// A relay for each subject: one whose stream is full, or whose broker is away, holds
-	// up no other.
+	// Each subject has its own relay: one whose stream is full, or whose broker is away,
+	// holds up no other.
 	source := func(name string, c outbox.RelayConfig) tick.Source {
 		c.Policy, c.Worker, c.Log = e.Policy(), e.Worker(), e.Logger()
 		return tick.Source{Name: name, Step: outbox.NewRelay(c).Step}

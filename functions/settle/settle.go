@@ -19,7 +19,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	// The event for the owners is in the outbox then.
+	// Wake relay: the event for the owners is then in the outbox.
 	consumption := consume.New(e, logged{transfer.NewStore(pool), e.Logger()}, "relay")
 	consumer := broker.Completed(e)
 	e.Tick(consumption.Source(event.TransferSubject, consumer))

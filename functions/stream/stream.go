@@ -1,7 +1,7 @@
-// Package stream is the function that streams a user's notifications live, as
-// server-sent events. The table is the truth: a nudge on NATS only says that a look is
-// worthwhile, and a look every few seconds finds what no nudge announced. It is a
-// function of its own because open streams use up concurrency.
+// Package stream is the function that streams a user's notifications live, as server-sent
+// events. The table is the source of truth: a nudge on NATS only says that it is worth
+// reading, and a read every few seconds finds what no nudge announced. It is a function
+// of its own because open streams use up concurrency.
 package stream
 
 import (
@@ -50,7 +50,7 @@ const (
 	lookTimeout  = 5 * time.Second
 	retryAfter   = time.Second
 	eventName    = "notification"
-	positionMark = "t_" // before a time, where there is no notification yet to go on from
+	positionMark = "t_" // before a time, while there is no notification to resume after
 )
 
 type request struct {
@@ -86,7 +86,7 @@ func New(e *fn.Env) error {
 // following is one open stream.
 type following struct {
 	reader *notification.Follower
-	begins string // the id of where it begins, for one that was not resumed
+	begins string // the id of its start, for one that was not resumed
 	nudges <-chan struct{}
 	stop   func()
 	ticket *followedTicket // nil when none is followed
@@ -113,7 +113,7 @@ func (f *function) open(ctx context.Context, in *request) (*following, error) {
 	if resumed {
 		return s, nil
 	}
-	// Notifications that exist already were read before.
+	// Skip the notifications that exist already.
 	s.begins = positionMark + strconv.FormatInt(from.UnixMicro(), 10)
 	for more := true; more && err == nil; {
 		_, more, err = f.look(ctx, s)
@@ -125,8 +125,8 @@ func (f *function) open(ctx context.Context, in *request) (*following, error) {
 	return s, nil
 }
 
-// position returns the time that an event id stands for; now, and false, when it
-// stands for none, or for one to come.
+// position returns the time that an event id stands for, or now and false when it stands
+// for none or for a future one.
 func (f *function) position(ctx context.Context, userID, id string) (time.Time, bool, error) {
 	now, err := postgres.Now(ctx, f.pool)
 	if err != nil {
@@ -150,7 +150,7 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 	defer s.stop()
 	look := time.NewTicker(f.env.Settings.StreamLookEvery)
 	defer look.Stop()
-	// Streams that began together must not all come back together.
+	// Streams that began together must not all reconnect together.
 	lifetime := f.env.Settings.StreamLifetime
 	end := time.NewTimer(lifetime - rand.N(lifetime/10))
 	defer end.Stop()

@@ -17,7 +17,7 @@ type followedTicket struct {
 	opened     matchmaking.Ticket  // as it was when the stream was opened
 	sent       *matchmaking.Ticket // as it was sent last; nil before the first time
 	over       bool                // it will not change any more
-	nudges     chan struct{}       // it may be another by now
+	nudges     chan struct{}       // it may have changed
 }
 
 func (f *function) followTicket(ctx context.Context, userID, ticketID string) (*followedTicket, error) {
@@ -28,11 +28,11 @@ func (f *function) followTicket(ctx context.Context, userID, ticketID string) (*
 func (t *followedTicket) nudge() {
 	select {
 	case t.nudges <- struct{}{}:
-	default: // one waits already
+	default: // one is pending already
 	}
 }
 
-// due says when to read the ticket, as long as it may change.
+// due returns a channel that says when to read the ticket, nil when it will not change.
 func (t *followedTicket) due() <-chan struct{} {
 	if t == nil || t.over {
 		return nil
@@ -40,8 +40,8 @@ func (t *followedTicket) due() <-chan struct{} {
 	return t.nudges
 }
 
-// tellTicket sends the ticket when it has changed. Its error means that the reader
-// is gone; a Redis that is away ends nothing.
+// tellTicket sends the ticket when it has changed. Its error means that the reader is
+// gone; a Redis that is away does not end the stream.
 func (f *function) tellTicket(ctx context.Context, events *fn.Events, t *followedTicket) error {
 	if t == nil || t.over {
 		return nil

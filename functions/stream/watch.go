@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// watchEvery is how often all followed tickets are looked at.
+	// watchEvery is how often all followed tickets are checked.
 	watchEvery = time.Second
-	// reasonEvery is how often one that waits is read whole, by the first look after it:
-	// its place in the queue and why it is not matched yet change without its status.
+	// reasonEvery is how often a waiting ticket is read whole, by the first check after
+	// it: its place in the queue, and why it is not matched yet, change without its
+	// status.
 	reasonEvery = 5*time.Second - watchEvery/2
 )
 
-// watch looks at the tickets of all streams of a process together, and says which are
-// worth reading. For Redis a command among many costs a small part of one that comes
-// alone, and a look costs little of what it takes to read a ticket that waits.
+// watch checks the tickets of all streams of a process together, and finds those worth
+// reading. In Redis a command among many costs a fraction of a single one, and a check
+// costs a fraction of reading a waiting ticket.
 type watch struct {
 	store *matchmaking.Store
 
@@ -27,7 +28,7 @@ type watch struct {
 	running  bool
 }
 
-// reading is a ticket as a stream read it last, and when that was.
+// reading is a ticket as a stream last read it, and the time of that.
 type reading struct {
 	ticket matchmaking.Ticket
 	at     time.Time
@@ -73,8 +74,8 @@ func (w *watch) list() (followed []*followedTicket, readings []reading) {
 	return followed, readings
 }
 
-// look nudges the streams whose tickets may be others by now. While Redis is away it
-// nudges none.
+// look nudges the streams whose tickets may have changed. While Redis is away it nudges
+// none.
 func (w *watch) look(followed []*followedTicket, readings []reading) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package ticket is the function with which players join a queue, see how it goes,
+// Package ticket is the function through which players join a queue, see their ticket,
 // and leave.
 package ticket
 
@@ -28,7 +28,7 @@ var (
 		Description: "Gives a ticket that waits until it is matched, cancelled or expires. By default the modes are `casual`, first come, first served, " +
 			"and `rank`, which pairs by attributes.skill (0 to 10000) within a window that widens, and never two whose attributes.region differ. " +
 			"idempotency_key names the request: the same one again gets the same answer as long as the ticket can be read. One ticket a user and mode waits.",
-		// Each leaves a ticket in Redis for minutes.
+		// Each request leaves a ticket in Redis for minutes.
 		Quota: fn.Quota{PerMinute: 60, Burst: 100},
 	}
 	List = fn.Route{
@@ -54,7 +54,7 @@ var (
 type function struct {
 	store   *matchmaking.Store
 	metrics *queues.Metrics
-	wake    func() // match
+	wake    func() // wakes match
 }
 
 // New registers the function.
@@ -84,11 +84,11 @@ type joinRequest struct {
 	keys []string // values of the header
 }
 
-// attributes are read by the domain, whose errors say more than a schema's; the document
-// has their bounds.
+// attributes are validated by the domain, whose errors say more than a schema's; the
+// schema only documents their bounds.
 type attributes map[string]json.RawMessage
 
-// Schema says what the domain takes.
+// Schema documents what the domain accepts.
 func (attributes) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, Extensions: map[string]any{
 		"maxProperties": matchmaking.MaxAttributes,

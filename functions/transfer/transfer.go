@@ -76,7 +76,7 @@ func New(e *fn.Env) error {
 	return nil
 }
 
-// answer documents what a transfer is answered with.
+// answer documents the answer to a transfer.
 type answer struct {
 	TransferID string `json:"transferId,omitempty" doc:"There when it SUCCEEDED." example:"t_01h455vb4pex5vsknk084sn02q"`
 	Status     string `json:"status" enum:"SUCCEEDED,FAILED"`

@@ -1,5 +1,4 @@
-// Package watchdog is the function that ends transfers which somebody began and
-// nobody goes on with.
+// Package watchdog is the function that ends transfers which were begun and abandoned.
 package watchdog
 
 import (

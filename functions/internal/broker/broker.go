@@ -1,5 +1,5 @@
-// Package broker chooses what carries completed transfers from relay to settle:
-// JetStream, as all other events, or RabbitMQ.
+// Package broker chooses the broker that carries completed transfers from relay to
+// settle: JetStream, as for all other events, or RabbitMQ.
 package broker
 
 import (
@@ -21,7 +21,7 @@ type Consumer interface {
 	Caught(ctx context.Context, age time.Duration) (bool, error)
 }
 
-// Publisher returns what publishes completed transfers.
+// Publisher returns the publisher of completed transfers.
 func Publisher(e *fn.Env) outbox.Publisher {
 	if e.Settings.TransferBroker == settings.RabbitMQ {
 		publish, _ := e.RabbitMQ()

@@ -1,5 +1,5 @@
-// Package change is what the functions grant and revoke share: how a change of
-// an entitlement is read from a request or from a purchase event.
+// Package change is shared by the functions grant and revoke: it reads a change of an
+// entitlement from a request or from a purchase event.
 package change
 
 import (
@@ -28,7 +28,7 @@ type request struct {
 	Body entitlement.Change
 }
 
-// Register makes e answer to route, and to its purchase events, by apply.
+// Register makes e answer route, and its purchase events, with apply.
 func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 	pool, err := e.Postgres("entitlement")
 	if err != nil {
@@ -74,8 +74,8 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 	return nil
 }
 
-// fingerprint is over what was read, not over the bytes: every field of a change is
-// required and no other is allowed, so both say the same.
+// fingerprint covers the decoded change, not its bytes: every field of a change is
+// required and no other is allowed, so both identify it equally.
 func fingerprint(operation, condition string, c entitlement.Change) ([]byte, error) {
 	body, err := json.Marshal(c)
 	if err != nil {

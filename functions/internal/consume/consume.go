@@ -1,6 +1,6 @@
-// Package consume is what functions share that accept events from a broker: a
-// batch is accepted in one statement, and what can never be accepted is put aside
-// alone.
+// Package consume is shared by the functions that accept events from a broker: a batch is
+// accepted in one statement, and a message that can never be accepted becomes a dead
+// letter alone.
 package consume
 
 import (
@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// againAfter is when a message comes again that could not be stored now.
+	// againAfter is the delay before a message that could not be stored is redelivered.
 	againAfter = 2 * time.Second
 	// maxFailures bounds the statements of one step that fail without saying that an
-	// event is at fault. Finding one event in the largest batch takes ten.
+	// event is at fault. Isolating one event in the largest batch takes ten.
 	maxFailures = 16
 )
 
 // Store is the domain that accepts the events.
 type Store interface {
-	// AcceptAll deals with all of the events, or none, and with each once however
-	// often it comes.
+	// AcceptAll accepts all of the events, or none, and each once however often it is
+	// delivered.
 	AcceptAll(context.Context, []event.Record) error
 	// Poison reports whether an error of AcceptAll is the fault of an event, so that
 	// trying again cannot help.
@@ -38,8 +38,8 @@ type Store interface {
 
 // Consumer takes messages from a broker.
 type Consumer interface {
-	// Fetch returns up to limit messages that are there now; none means that none is
-	// left. Its error is fault.Unavailable.
+	// Fetch returns up to limit messages that are available now; an empty result means
+	// that none is left. Its error is fault.Unavailable.
 	Fetch(ctx context.Context, limit int) ([]event.Delivery, error)
 }
 
@@ -50,7 +50,7 @@ type Consumption struct {
 	wake  func() // called when something was accepted
 }
 
-// New returns a consumption. It wakes next, the function that goes on.
+// New returns a consumption. It wakes the function next after it accepted something.
 func New(e *fn.Env, store Store, next string) *Consumption {
 	return &Consumption{e, store, e.Waker(next)}
 }
@@ -60,8 +60,8 @@ func (c *Consumption) Source(name string, consumer Consumer) tick.Source {
 	return tick.Source{Name: name, Step: func(ctx context.Context) (lease.Report, error) { return c.step(ctx, consumer) }}
 }
 
-// step accepts one batch. Messages are acknowledged after the commit only, so a crash
-// brings them again, and Accept knows them.
+// step accepts one batch. Messages are acknowledged only after the commit, so they are
+// redelivered after a crash, and AcceptAll recognizes them.
 func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report, error) {
 	deliveries, err := consumer.Fetch(ctx, c.env.Settings.LeaseBatch)
 	if err != nil || len(deliveries) == 0 {
@@ -76,11 +76,11 @@ func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report
 	return b.report, err
 }
 
-// batch is what became of the messages of one step.
+// batch holds the outcomes of the messages of one step.
 type batch struct {
 	*Consumption
 	report   lease.Report
-	bad      []item // to be put aside
+	bad      []item // to become dead letters
 	alone    []item // failed alone, for a reason that may pass
 	failures int    // statements that failed for such a reason
 	last     error  // of the last of them
@@ -106,7 +106,7 @@ func (b *batch) decode(ctx context.Context, deliveries []event.Delivery) (readab
 	return readable
 }
 
-// accept stores items in one statement. One that fails because of an event is halved
+// accept stores items in one statement. A batch that fails because of an event is halved
 // until that event is alone. A batch that holds a redelivered message is halved, too,
 // whatever the error: that message may be the cause.
 func (b *batch) accept(ctx context.Context, items []item) error {
@@ -126,7 +126,7 @@ func (b *batch) accept(ctx context.Context, items []item) error {
 	if err == nil {
 		b.report.Done += len(items)
 		for _, it := range items {
-			// An acknowledgement that is lost brings the message again; that is no error.
+			// After a lost acknowledgement the message is redelivered; that is no error.
 			_ = it.delivery.Ack()
 		}
 		return nil
@@ -150,18 +150,17 @@ func (b *batch) accept(ctx context.Context, items []item) error {
 	return b.giveBack(items)
 }
 
-// giveBack is for a database that is away, which is not the messages' fault: they come
-// again.
+// giveBack has items redelivered: the database is away, which is not their fault.
 func (b *batch) giveBack(items []item) error {
 	b.again(items)
 	b.report.More = false
 	return b.last
 }
 
-// sortOut deals with the messages that could not be accepted. One that fails alone comes
-// again. When the store did answer, and accepted others meanwhile, and the message has
-// used up its deliveries, it is put aside: it would hold up what waits for the consumer
-// to have read everything.
+// sortOut handles the messages that could not be accepted. One that fails alone is
+// redelivered. If it has used up its deliveries, and the store answered and accepted
+// others meanwhile, it becomes a dead letter: it would hold up whatever waits until the
+// consumer has read everything.
 func (b *batch) sortOut(ctx context.Context) error {
 	var failures []error
 	for _, it := range b.alone {
@@ -186,7 +185,7 @@ func (b *batch) sortOut(ctx context.Context) error {
 
 func (b *batch) again(items []item) {
 	for _, it := range items {
-		_ = it.delivery.Again(againAfter) // it comes again in any case
+		_ = it.delivery.Again(againAfter) // it is redelivered in any case
 	}
 	b.report.Retried += len(items)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// message is one in a broker, and what became of it.
+// message is a message in a broker, with its outcome.
 type message struct {
 	id                              string
 	delivered                       uint64
@@ -34,7 +34,7 @@ func (m *message) Ack() error                { m.acknowledged = true; return nil
 func (m *message) Again(time.Duration) error { m.again = true; return nil }
 func (m *message) Terminate(string) error    { m.terminated = true; return nil }
 
-// broker hands over its messages once.
+// broker delivers its messages once.
 type broker []*message
 
 func (b *broker) Fetch(context.Context, int) (deliveries []event.Delivery, err error) {
@@ -58,7 +58,7 @@ func (b *broker) Fetch(context.Context, int) (deliveries []event.Delivery, err e
 
 var errData = errors.New("the data is at fault")
 
-// store fails statements with a bad event, and letters.
+// store fails statements that hold a bad event; letter fails its dead letters.
 type store struct {
 	bad        map[string]error
 	all        error // of every statement
@@ -136,8 +136,8 @@ func (f *fixture) step(t *testing.T) (lease.Report, error) {
 	return report, err
 }
 
-// One event fails every statement that it is in, with an error that says nothing about
-// it. The other 199 are accepted all the same, wherever it stands.
+// One event fails every statement that it is in, with an error that does not name it. The
+// other 199 are accepted all the same, wherever it stands.
 func TestEventThatFailsForNoReasonOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int{0, 1, 99, 199} {
@@ -151,15 +151,15 @@ func TestEventThatFailsForNoReasonOfItsOwn(t *testing.T) {
 					t.Errorf("%+v, %v; want the other 199 done, and more", report, err)
 				}
 				if !f.messages[at].again {
-					t.Error("the event that fails does not come again")
+					t.Error("the event that fails is not redelivered")
 				}
 			})
 		}
 	}
 }
 
-// When it failed alone often enough, and the store took others meanwhile, it is put
-// aside; but never while the store is too slow or away.
+// An event that failed alone often enough, while the store accepted others, becomes a
+// dead letter; but never while the store is too slow or away.
 func TestEventThatFailsForGood(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[error]int{errors.New("some bug"): 1, fault.Unreachable("The database", errors.New("timeout")): 0} {
@@ -172,8 +172,8 @@ func TestEventThatFailsForGood(t *testing.T) {
 	}
 }
 
-// A store that is away is no event's fault, however often the messages came: all come
-// again, and few statements find it out.
+// A store that is away is no event's fault, however often the messages came: all are
+// redelivered, after few statements.
 func TestStoreAway(t *testing.T) {
 	t.Parallel()
 	for delivered, most := range map[uint64]int{1: 1, 50: 16} {
@@ -191,7 +191,8 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// Poison is put aside at once, alone, and the broker is told only when its letter is stored.
+// Poison becomes a dead letter at once, alone, and is terminated only when its letter is
+// stored.
 func TestPoisonIsKeptBeforeItIsTerminated(t *testing.T) {
 	t.Parallel()
 	for _, letter := range []error{nil, errors.New("the database says no"), fault.Unreachable("The database", errors.New("away"))} {

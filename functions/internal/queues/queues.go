@@ -1,5 +1,5 @@
-// Package queues is what the functions of matchmaking share: the queues as they are
-// configured, and their metrics.
+// Package queues is shared by the functions of matchmaking: the configured queues, and
+// their metrics.
 package queues
 
 import (
@@ -45,8 +45,8 @@ func Open(e *fn.Env) (*matchmaking.Store, *Metrics, error) {
 	return store, metrics, nil
 }
 
-// Metrics are the service level indicators of matchmaking; docs/slo.md says what
-// they are for. They are counted by the process that did it.
+// Metrics are the service level indicators of matchmaking; docs/slo.md says what they are
+// for. The process that did the work counts it.
 type Metrics struct {
 	timeToMatch    metric.Float64Histogram
 	scriptDuration metric.Float64Histogram

@@ -1,4 +1,4 @@
-// Package transfers is what the functions of transfers share: their metrics.
+// Package transfers is shared by the functions of transfers: their metrics.
 package transfers
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 // Metrics count how transfers end. The share of FAILED is
-// transfer_ended_total{status="FAILED"} beside all of them.
+// transfer_ended_total{status="FAILED"} divided by the sum of all statuses.
 type Metrics struct {
 	ended metric.Int64Counter
 	dwell metric.Float64Histogram
@@ -23,7 +23,7 @@ type Metrics struct {
 
 const meterName = "transfer"
 
-// NewMetrics returns them; they count nothing without METRICS_ADDRESS.
+// NewMetrics returns the metrics; they count nothing without METRICS_ADDRESS.
 func NewMetrics(e *fn.Env) (*Metrics, error) {
 	meter, err := e.Meter(meterName)
 	if err != nil {
