@@ -43,7 +43,7 @@ var layers = [][]string{
 	{"functions/gateway"},
 	{"functions"},
 	{"."},
-	// What is deployed; the servers of development and of tests are not for it.
+	// Deployed programs; they must not import the servers of development and tests.
 	{"infra/miniserver", "infra/lambda"},
 	{"infra/dev/proc", "infra/dev/issuer", "infra/dev/browser", "infra/keycloak"},
 	{"infra/dev/home"},
@@ -56,13 +56,13 @@ var layers = [][]string{
 	{"test/*"},
 }
 
-// forTests are packages that only tests import, and each other.
+// forTests are packages that only tests and each other may import.
 var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/kit/brokertest", "test/system", "test/conformance"}
 
-// domains know neither each other nor how they are reached.
+// domains must depend neither on each other nor on how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}
 
-// notForDomains are what a domain must not depend on, even through others.
+// notForDomains are packages that a domain must not depend on, not even indirectly.
 var notForDomains = []string{"net/http", "github.com/cloudevents", "github.com/nats-io", "github.com/danielgtaylor", "github.com/aws", "knative.dev"}
 
 type goPackage struct {
@@ -160,7 +160,7 @@ func TestDomainsStandAlone(t *testing.T) {
 		for _, dependency := range p.Deps {
 			for _, forbidden := range notForDomains {
 				if dependency == forbidden || strings.HasPrefix(dependency, forbidden+"/") {
-					t.Errorf("%s depends on %s", name, dependency)
+					t.Errorf("%s depends on %s, which no domain may", name, dependency)
 				}
 			}
 			if other, ok := local(dependency); ok && other != name && slices.Contains(domains, other) {
@@ -173,7 +173,7 @@ func TestDomainsStandAlone(t *testing.T) {
 	}
 }
 
-// adapters are the only packages that may know a platform.
+// adapters maps a platform's libraries to the only package that may import them.
 var adapters = map[string]string{"github.com/aws": "infra/lambda", "github.com/awslabs": "infra/lambda"}
 
 func TestPlatformsAreAdaptersOnly(t *testing.T) {
@@ -237,7 +237,7 @@ func TestDiagramsShowTheStates(t *testing.T) {
 	}
 }
 
-// Every test that a table of promises names is there.
+// Every test that a table of promises names exists.
 func TestProofsExist(t *testing.T) {
 	t.Parallel()
 	written := map[string]bool{}
@@ -264,11 +264,11 @@ func TestProofsExist(t *testing.T) {
 	}
 	named := regexp.MustCompile(`\b(Test\w+)\$`).FindAllSubmatch(text, -1)
 	if len(named) < 50 {
-		t.Fatalf("only %d tests are named", len(named))
+		t.Fatalf("docs/failure-modes.md names only %d tests, want 50 or more", len(named))
 	}
 	for _, name := range named {
 		if !written[string(name[1])] {
-			t.Errorf("docs/failure-modes.md names %s, which is nowhere", name[1])
+			t.Errorf("docs/failure-modes.md names %s, which does not exist", name[1])
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Function struct {
 	stopSchedule context.CancelFunc
 	stopWatching context.CancelFunc // for signals
 	scheduled    sync.WaitGroup
-	measured     bool // METRICS_ADDRESS is listened on
+	measured     bool // the metrics listener is open
 }
 
 // New returns the function that the environment asks for. When it cannot run, it
@@ -50,8 +50,8 @@ func New() *Function {
 	return nil
 }
 
-// Load makes the function that s asks for. The error is one line that says why it
-// cannot run.
+// Load makes the function that s asks for. The error is one line that says why it cannot
+// run.
 func Load(s settings.Settings) (*Function, error) {
 	log := telemetry.NewLogger(os.Stdout, s.LogLevel)
 	if s.Function == "" {
@@ -75,7 +75,7 @@ func Load(s settings.Settings) (*Function, error) {
 
 func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
 	if s.IdentitySigningKey == "" && s.IdentityVerifyKeys == "" {
-		// Nobody outside this process needs to believe its statements.
+		// No other process verifies its statements.
 		var err error
 		if s.IdentitySigningKey, s.IdentityVerifyKeys, err = auth.NewKeyPair(); err != nil {
 			return nil, err
@@ -92,9 +92,8 @@ func buildAll(s settings.Settings, log *slog.Logger) (*Function, error) {
 // Handle answers one request.
 func (f *Function) Handle(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
 
-// Local reaches the functions of this process by name: the one that FUNCTION names,
-// or all of them. Platforms that hand over events, and no HTTP connections, go
-// through it.
+// Local reaches the functions of this process by name: the one that FUNCTION names, or
+// all of them. Platforms that deliver events instead of HTTP connections use it.
 func (f *Function) Local() transport.Local { return f.runtime.Here }
 
 // Start begins the schedule, when all functions are in this process, and listens on
@@ -115,9 +114,9 @@ func (f *Function) Start(ctx context.Context, configuration map[string]string) e
 	return nil
 }
 
-// watchSignals is for the func CLI's middleware, which calls nobody when it begins
-// to shut down: it waits for running requests first, for ticks as long as they care to
-// linger, for live streams 30 s, and takes that for a fault.
+// watchSignals is for the func CLI's middleware, which calls no hook when it begins to
+// shut down. It waits for running requests first: for ticks until they stop lingering,
+// for live streams 30 s, after which it reports a fault.
 func (f *Function) watchSignals(ctx context.Context) {
 	ctx, f.stopWatching = signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
 	f.scheduled.Go(func() {
@@ -157,9 +156,9 @@ func (f *Function) Stop(context.Context) error {
 	return nil
 }
 
-// Ready reports whether the stores that this process needs have answered. Why not is in
-// the log and no error here: the func CLI's middleware would answer a probe with it, as
-// a fault of its own (500), and show it to whoever asks.
+// Ready reports whether the stores that this process needs have answered. The reason is
+// logged, not returned: the func CLI's middleware would answer a probe with the error, as
+// a fault of its own (500), and show it to every caller.
 func (f *Function) Ready(ctx context.Context) (bool, error) {
 	if err := f.NotReady(ctx); err != nil {
 		f.runtime.Log.InfoContext(ctx, "not ready", "error", err.Error())
@@ -168,8 +167,8 @@ func (f *Function) Ready(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// NotReady returns an error that names a store which has not answered yet, nil when all
-// have that this process needs.
+// NotReady returns an error that names a store that has not answered yet, nil when all
+// that this process needs have.
 func (f *Function) NotReady(ctx context.Context) error { return f.runtime.Ready(ctx) }
 
 // Alive reports whether the process can answer at all.

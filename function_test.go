@@ -32,7 +32,7 @@ func miniserver(t *testing.T) string {
 	return program.Build(t, ".", "./infra/miniserver")
 }
 
-// A process that cannot run says why in one line and ends with a status.
+// A process that cannot run prints one line that says why, and exits with a status.
 func TestOneClearLine(t *testing.T) {
 	t.Parallel()
 	binary := miniserver(t)
@@ -69,7 +69,7 @@ func TestOneClearLine(t *testing.T) {
 			}
 			line := strings.TrimSuffix(stderr.String(), "\n")
 			if strings.Contains(line, "\n") || !strings.HasPrefix(line, "miniserver: ") || !strings.Contains(line, c.says) {
-				t.Fatalf("it said %q, want one line with %q", line, c.says)
+				t.Fatalf("it printed %q, want one line with %q", line, c.says)
 			}
 		})
 	}
@@ -116,36 +116,36 @@ func (p *process) terminate(t *testing.T) {
 	}
 }
 
-// FUNCTION=relay is a process of its own: ready when its stores have answered,
-// ticked from outside, and gone cleanly on SIGTERM.
+// With FUNCTION=relay a process is ready when its stores have answered, takes ticks from
+// outside, and exits cleanly on SIGTERM.
 func TestOneFunctionAlone(t *testing.T) {
 	t.Parallel()
 	p := startRelay(t)
 	response, err := http.Post(p.url+"/tick", "", nil)
 	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("tick: %v %v", response, err)
+		t.Fatalf("tick: %v %v, want 200", response, err)
 	}
 	_ = response.Body.Close()
 	if out, err := p.probe(); err != nil || len(out) > 0 {
-		t.Errorf("serve ready: %v %s", err, out)
+		t.Errorf("ready: %v %s, want success without output", err, out)
 	}
 	p.terminate(t)
 	out, err := p.probe()
 	var status *exec.ExitError
 	if line := strings.TrimSuffix(string(out), "\n"); !errors.As(err, &status) || status.ExitCode() != 1 ||
 		!strings.HasPrefix(line, "miniserver: not ready: ") || strings.Contains(line, "\n") {
-		t.Errorf("serve ready, without a server: %v %s", err, out)
+		t.Errorf("ready, without a server: %v %s, want status 1 and one line", err, out)
 	}
 }
 
-// probe runs serve ready, as a container's health check does.
+// probe runs miniserver ready, as a container's health check does.
 func (p *process) probe() ([]byte, error) {
 	probe := exec.Command(p.command.Path, "ready")
 	probe.Env = p.command.Env
 	return probe.CombinedOutput()
 }
 
-// SIGTERM during a tick: it stops claiming, and its caller is answered.
+// SIGTERM during a tick ends its claiming, and its caller still gets an answer.
 func TestSIGTERMDuringATick(t *testing.T) {
 	t.Parallel()
 	p := startRelay(t, "TICK_LINGER=15s", "TICK_BUDGET=15s")
@@ -160,13 +160,13 @@ func TestSIGTERMDuringATick(t *testing.T) {
 		}
 		answered <- err
 	}()
-	kit.Pause(300 * time.Millisecond) // it lingers by now; too early would only test less
+	kit.Pause(300 * time.Millisecond) // the tick lingers by now; a shorter pause would only test less
 	began := time.Now()
 	p.terminate(t)
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("it ended after %s, want at most 5s", took)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// funcYAML is func.yaml as far as we use it (specVersion 0.36.0). The func CLI
-// overlooks fields that it does not know, so a slip of the pen would go unnoticed.
+// funcYAML is func.yaml as far as we use it (specVersion 0.36.0). The func CLI ignores
+// fields that it does not know, so a typo would go unnoticed.
 type funcYAML struct {
 	SpecVersion string    `yaml:"specVersion"`
 	Name        string    `yaml:"name"`
@@ -44,7 +44,7 @@ func readFuncYAML(text []byte) (f funcYAML, err error) {
 	return f, nil
 }
 
-// func.yaml says what the CLI needs, and nothing that it would overlook.
+// func.yaml has the fields that the CLI needs, and none that it would ignore.
 func TestFuncYAML(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("func.yaml")

@@ -8,13 +8,13 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// supersededFor is how long a version of a function stays after another has taken its
-// place: instances of the release before call it until the last of them has gone, and
-// again where a release is taken back.
+// supersededFor is how long a version of a function stays after another has replaced it:
+// instances of the previous release call it until the last of them has ended, and again
+// after a rollback.
 const supersededFor = "30 days"
 
-// What becomes of the other versions of a function: the first Up that finds one notes
-// when, and the first Up that finds the note old enough drops the version.
+// othersSQL handles the other versions of a function: the first Up that finds one notes
+// the time, and the first Up that finds the note old enough drops the version.
 const othersSQL = `
 SELECT CASE WHEN superseded IS NULL
        THEN format('COMMENT ON FUNCTION %I.%I IS %L', nspname, proname, 'superseded ' || to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
@@ -32,8 +32,7 @@ func define(ctx context.Context, db *sql.DB, functions []transfer.Function) erro
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Of several that migrate at once, one defines; the others wait, but not for one that
-	// hangs.
+	// When several migrate at once, one at a time defines; none waits for one that hangs.
 	if _, err := tx.ExecContext(ctx, `SET LOCAL lock_timeout = '30s'`); err != nil {
 		return err
 	}

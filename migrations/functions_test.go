@@ -22,7 +22,7 @@ func text(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (out string
 	return out
 }
 
-// The database has of each function what its file says, and nothing else.
+// Each function in the database is what its file says, and has no other version.
 func TestFunctionsAreTheirFiles(t *testing.T) {
 	t.Parallel()
 	pool := kit.Pool(t)
@@ -39,8 +39,8 @@ func TestFunctionsAreTheirFiles(t *testing.T) {
 	}
 }
 
-// A version that another has taken the place of stays for the instances that call it, and
-// for a release that is taken back; after a month it goes.
+// A superseded version stays for the instances that call it, and for a rollback; after a
+// month it is dropped.
 func TestSupersededFunctions(t *testing.T) {
 	t.Parallel()
 	at := kit.Database(t)
@@ -75,11 +75,11 @@ func TestSupersededFunctions(t *testing.T) {
 	up()
 	want("after a month", "take_key_"+f.Version, false)
 
-	// The release after this one is taken back.
+	// The release after this one is rolled back.
 	exec(t, pool, `COMMENT ON FUNCTION `+f.Called()+` IS 'superseded 2001-01-01T00:00:00Z'`)
 	up()
 	if note := text(t, pool, `SELECT coalesce(obj_description(to_regproc($1), 'pg_proc'), '')`, f.Called()); note != "" {
-		t.Errorf("what is called again is noted as %q", note)
+		t.Errorf("the function of this release has the note %q, want none", note)
 	}
 }
 

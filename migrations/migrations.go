@@ -18,7 +18,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// Files are the migrations, a folder a domain, and what each role may do, in roles.
+// Files holds the migrations, a folder for each domain, and the rights of each role, in
+// roles.
 //
 //go:embed account/*.sql entitlement/*.sql notification/*.sql transfer/*.sql roles/*.sql
 var Files embed.FS
@@ -26,9 +27,9 @@ var Files embed.FS
 // Domains lists the schemas, each of which may live in a database of its own.
 var Domains = []string{"account", "entitlement", "notification", "transfer"}
 
-// Up applies what is missing of a domain to the database at url, and defines the
-// functions that the domain has in the database. Several processes may call it at once:
-// one migrates, the others wait.
+// Up applies a domain's missing migrations to the database at url, and defines the
+// domain's functions there. Several processes may call it at once: one migrates, the
+// others wait.
 func Up(ctx context.Context, url, domain string) (err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {

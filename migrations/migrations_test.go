@@ -102,7 +102,7 @@ func TestOneDomainAlone(t *testing.T) {
 	}
 }
 
-// What goes up comes down, and up again.
+// Every migration can be undone, and applied again.
 func TestDown(t *testing.T) {
 	t.Parallel()
 	at := empty(t)
@@ -122,7 +122,7 @@ func TestDown(t *testing.T) {
 }
 
 // A new database has the audit partitions of this month and the next three from the
-// start; one that has rows in DEFAULT keeps them there, and gets its partitions by
+// start; one that has rows in DEFAULT keeps them there, and gets its partitions from
 // cleanup.
 func TestAuditPartitions(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func TestConstraints(t *testing.T) {
 		} {
 			err := insert(row[0], row[1])
 			if !postgres.BadData(err) {
-				t.Errorf("%s: %s: %v", table, name, err)
+				t.Errorf("%s: %s: %v, want it refused as bad data", table, name, err)
 			}
 		}
 		for name, row := range map[string][2]string{
@@ -218,7 +218,7 @@ func TestConstraints(t *testing.T) {
 			"FAILED":    {"status, finished_at", "'FAILED', now()"},
 		} {
 			if err := insert(row[0], row[1]); err != nil {
-				t.Errorf("%s: %s: %v", table, name, err)
+				t.Errorf("%s: %s: %v, want it accepted", table, name, err)
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func TestConstraints(t *testing.T) {
 		"a role of nobody":              `INSERT INTO account.user_roles VALUES (gen_random_uuid(), 'r')`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); !postgres.BadData(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want it refused as bad data", name, err)
 		}
 	}
 }

@@ -43,12 +43,12 @@ func limits(statement, idle time.Duration) map[string]string {
 	}
 }
 
-// Grant makes the login that loginURL names what role says, and nothing else, in the
-// database at url, after Up. A login that does not exist is created, for which url's own
-// needs CREATEROLE; an existing login whose password differs is given that of loginURL.
-// Call it again after each Up: it is then given what is new. loginURL may lead through a
-// pooler; nothing connects to it. One with the login of url is left alone: that is the
-// owner, who may do everything.
+// Grant gives the login in loginURL the rights of role, and no others, in the database at
+// url, after Up. It creates a missing login, for which url's login needs CREATEROLE, and
+// sets an existing login's password where it differs from loginURL's. Call it again after
+// each Up, which may bring new tables. loginURL may lead through a pooler; nothing
+// connects to it. If it has the login of url, nothing changes: that is the owner, who may
+// do everything.
 func Grant(ctx context.Context, url, loginURL string, role Role) error {
 	err := grant(ctx, url, loginURL, role, limits(StatementTimeout, IdleTimeout))
 	if err != nil {
@@ -76,18 +76,19 @@ func grant(ctx context.Context, url, loginURL string, role Role, limits map[stri
 	}
 	name := pgx.Identifier{login.User}.Sanitize()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// Grants wait behind whatever this waits for.
+		// Other calls of Grant wait as long as this one does.
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
 			return err
 		}
-		// Of several that migrate at once, one grants: Postgres has no patience for more.
+		// When several migrate at once, one at a time grants: Postgres refuses concurrent
+		// ones.
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('miniserver roles', 0))`); err != nil {
 			return err
 		}
 		if err := create(ctx, tx, login, name, limits); err != nil {
 			return err
 		}
-		// From nothing, so that it has what the file says and no more.
+		// Start from no rights, so that it has what the file says and no more.
 		database := pgx.Identifier{conn.Config().Database}.Sanitize()
 		_, err := tx.Exec(ctx, fmt.Sprintf(`GRANT CONNECT ON DATABASE %s TO %s; %s; %s`,
 			database, name, revokeAll(name, role), strings.ReplaceAll(string(rights), "{role}", name)))
@@ -125,7 +126,7 @@ func create(ctx context.Context, tx pgx.Tx, login *pgx.ConnConfig, name string, 
 		}
 	}
 	if !member {
-		// So that url's login goes on having what it hands over to this one.
+		// So that url's login keeps what it hands over to this one.
 		if _, err := tx.Exec(ctx, fmt.Sprintf(`GRANT %s TO CURRENT_USER`, name)); err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func create(ctx context.Context, tx pgx.Tx, login *pgx.ConnConfig, name string, 
 	return nil
 }
 
-// setPassword gives the login the password of its URL, unless it has that: a new
+// setPassword gives the login the password of its URL, unless that works already: a new
 // verifier of the same password would shut out a pooler that knows the old one.
 func setPassword(ctx context.Context, conn *pgx.Conn, login *pgx.ConnConfig, name string) error {
 	direct := conn.Config()
@@ -158,7 +159,7 @@ func setPassword(ctx context.Context, conn *pgx.Conn, login *pgx.ConnConfig, nam
 	return err
 }
 
-// literal is text as a string of SQL.
+// literal returns text as an SQL string.
 func literal(text string) string {
 	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + `'`
 }

@@ -65,8 +65,8 @@ func TestRoleReachesItsOwnDomainOnly(t *testing.T) {
 	}
 }
 
-// What is a record of the past is written once: not even its domain changes it. Only
-// cleanup's role makes and drops its partitions.
+// Records of the past are written once: not even their domain changes them. Only
+// cleanup's role makes and drops their partitions.
 func TestRecordsAreNotChanged(t *testing.T) {
 	t.Parallel()
 	database := kit.Database(t)
@@ -126,8 +126,8 @@ func login(t testing.TB, database string) string {
 	return u.String()
 }
 
-// The server itself ends a role's statement, and a transaction that does nothing:
-// behind a pooler there is nobody else to do it.
+// The server itself ends a role's long statement and its idle transaction: behind a
+// pooler nothing else does.
 func TestServerEndsWhatARoleDoes(t *testing.T) {
 	t.Parallel()
 	database := kit.Database(t)
@@ -158,7 +158,7 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 		return err != nil || open == 0
 	})
 	if _, err := tx.Exec(ctx, `SELECT 1`); err == nil {
-		t.Error("a transaction that did nothing goes on")
+		t.Error("an idle transaction was not ended")
 	}
 	_ = tx.Rollback(ctx)
 	for _, role := range migrations.Roles {
@@ -172,8 +172,8 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 	}
 }
 
-// Granting again changes nothing but what is new, and a login whose password changed
-// gets the new one.
+// Granting again changes nothing but what is new, and a login whose password changed gets
+// the new one.
 func TestGrantAgain(t *testing.T) {
 	t.Parallel()
 	database := kit.Database(t)
@@ -200,14 +200,14 @@ func TestGrantAgain(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `TRUNCATE account.users CASCADE`); postgres.Code(err) != denied {
 		t.Errorf("a right that the file does not have stays: %v", err)
 	}
-	// The owner is nobody to be given rights, or to lose them.
+	// The owner neither gets nor loses rights.
 	if err := migrations.Grant(t.Context(), database, database, role); err != nil {
 		t.Error(err)
 	}
 	exec(t, owner, `TRUNCATE account.later`)
 }
 
-// The owner need not be a superuser, where a provider gives nobody that.
+// The owner need not be a superuser: some providers make nobody one.
 func TestGrantByAnOwner(t *testing.T) {
 	t.Parallel()
 	database := empty(t)
