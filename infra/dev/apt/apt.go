@@ -78,9 +78,9 @@ Dir::Cache::srcpkgcache "";
 	return os.WriteFile(filepath.Join(a.dir, "apt.conf"), []byte(first), home.PrivateFile)
 }
 
-// fetch downloads the packages choose names into a new directory and returns
-// their files. It first tries the package lists the system has, then, since
-// those may be absent or older than the mirror, lists of our own.
+// fetch downloads the packages that choose returns into a new directory and returns their
+// files. It first tries the system's package lists, then, since those may be absent or
+// older than the mirror, lists of our own.
 func (a *apt) fetch(ctx context.Context, into string, choose func(context.Context) ([]string, error)) ([]string, error) {
 	if err := os.Mkdir(into, home.PublicDir); err != nil {
 		return nil, err

@@ -38,15 +38,14 @@ type Binaries struct {
 	RedisLibraries string
 }
 
-// Ensure returns the server programs: PostgreSQL 15 or later and Redis 7 or
-// later. It takes what the machine has (PATH, and Debian's directories), then
-// what an earlier call unpacked in dir, and otherwise downloads the missing
-// packages from the machine's own Debian mirrors and unpacks them in dir.
-// Nothing is installed in the system, no service is started and root is not
-// needed. Each step is one line on progress, which may be nil. Several
-// processes may call it at once. With everything there it takes milliseconds.
-// As root, if the user PostgreSQL runs as cannot reach dir, a directory under
-// /var/tmp takes its place. Errors say what to do.
+// Ensure returns the server programs: PostgreSQL 15 or later and Redis 7 or later. It
+// takes those that the machine has (PATH, and Debian's directories), then those that an
+// earlier call unpacked in dir, and otherwise downloads the missing packages from the
+// machine's own Debian mirrors and unpacks them in dir. Nothing is installed in the
+// system, no service is started and root is not needed. Each step prints one line to
+// progress, which may be nil. Several processes may call it at once. When nothing is
+// missing it takes milliseconds. As root, if the user PostgreSQL runs as cannot reach
+// dir, a directory under /var/tmp takes its place. Errors say what to do.
 func Ensure(ctx context.Context, dir string, progress io.Writer) (Binaries, error) {
 	if progress == nil {
 		progress = io.Discard

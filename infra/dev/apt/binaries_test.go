@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// serveOnce starts both servers, which use them to know that they are ready, and stops
-// them.
+// serveOnce starts both servers, whose readiness checks use them, and stops them.
 func serveOnce(ctx context.Context, dir string, b apt.Binaries) error {
 	p, err := postgres.Start(ctx, postgres.Options{Dir: dir, Binaries: b})
 	if err != nil {
@@ -89,7 +88,7 @@ func TestUnpackedServersRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil || others != b {
-		t.Errorf("the other got %+v, %v", others, err)
+		t.Errorf("the call that waited returned %+v, %v; want the same as the other", others, err)
 	}
 	if !strings.HasPrefix(b.PostgresDir, programs) || !strings.HasPrefix(b.RedisServer, programs) {
 		t.Errorf("not unpacked: %+v", b)
@@ -106,7 +105,7 @@ func TestUnpackedServersRun(t *testing.T) {
 		t.Errorf("second time: %+v, %v", again, err)
 	}
 	if took := time.Since(began); took > 50*time.Millisecond {
-		t.Errorf("took %s with everything there", took)
+		t.Errorf("took %s with nothing missing, want at most 50ms", took)
 	}
 }
 
@@ -147,7 +146,7 @@ func TestErrorWithoutAptSaysWhatToDo(t *testing.T) {
 	cmd.Env = append(cmd.Env, "PATH=/nonexistent")
 	out, err := cmd.Output()
 	if err == nil || !strings.Contains(string(out), "apt-get") || !strings.Contains(string(out), "DATABASE_URL") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("%v: %s; want an error that names apt-get and DATABASE_URL", err, out)
 	}
 }
 
@@ -159,7 +158,7 @@ func TestEnsureStopsWithItsContext(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	if _, err := apt.EnsureAnew(ctx, deps, io.Discard, false); err == nil || time.Since(began) > 5*time.Second {
-		t.Errorf("after %s: %v", time.Since(began), err)
+		t.Errorf("after %s: %v; want an error within 5s", time.Since(began), err)
 	}
 }
 
@@ -175,6 +174,6 @@ Inst liblzf1 (3.6-3 Debian:12 [amd64])
 Conf liblzf1 (3.6-3 Debian:12 [amd64])
 `
 	if got := apt.LibrariesIn(simulation); !slices.Equal(got, []string{"libpq5", "liblzf1"}) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want libpq5 and liblzf1", got)
 	}
 }

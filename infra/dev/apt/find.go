@@ -12,7 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// find returns what there is.
+// find returns the programs that exist already.
 func (f *finder) find(ctx context.Context) Binaries {
 	var b Binaries
 	if !f.ignoreSystem {
@@ -97,7 +97,7 @@ func libraryPath(tree string) string {
 	return strings.Join(dirs, ":")
 }
 
-// anyExecutes are the bits of a program.
+// anyExecutes are the mode bits that make a file a program.
 const anyExecutes = 0o111
 
 var versionPattern = regexp.MustCompile(`(?:v=|\) )(\d+)`)

@@ -21,8 +21,8 @@ const (
 	bytesPerMB = 1e6
 )
 
-// install unpacks the programs that are missing. One process at a time does
-// so; the others wait and find its work.
+// install unpacks the programs that are missing. One process at a time does so; the
+// others wait and use its result.
 func (f *finder) install(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, installTimeout,
 		fmt.Errorf("unpacking the server programs took longer than %s", installTimeout))
@@ -71,9 +71,9 @@ func (f *finder) install(ctx context.Context) error {
 	return nil
 }
 
-// unpack downloads the packages choose names and unpacks them under another
-// name first, so that the tree is never there half. check may refuse it; nil takes
-// it as it is.
+// unpack downloads the packages that choose returns and unpacks them under another name
+// first, so that the tree never exists incomplete. check may refuse the tree; nil accepts
+// any.
 func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(context.Context) ([]string, error), check func(tree, name string) error) error {
 	began := time.Now()
 	debs, err := a.fetch(ctx, filepath.Join(a.dir, name+"-debs"), choose)
@@ -96,7 +96,7 @@ func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(co
 		}
 	}
 	target := filepath.Join(f.dir, name)
-	if err := os.RemoveAll(target); err != nil { // there if it was unusable
+	if err := os.RemoveAll(target); err != nil { // it exists if it was unusable
 		return err
 	}
 	if err := os.Rename(tree, target); err != nil {
@@ -107,11 +107,11 @@ func (f *finder) unpack(ctx context.Context, a *apt, name string, choose func(co
 	return nil
 }
 
-// check runs the unpacked program: it tells a missing library at once.
+// check runs the unpacked program, which fails at once when a library is missing.
 func (f *finder) check(ctx context.Context, tree, name string) error {
 	program, least := filepath.Join(tree, "usr/bin", "redis-server"), minRedisMajor
 	if name == unpackedPostgres {
-		// newest looks through account.reaches; tmp is private until renamed.
+		// newest asks account.Reaches, and tmp is private until renamed: use no account.
 		private := finder{}
 		program, least = filepath.Join(private.newest(filepath.Join(tree, systemPostgres)), "postgres"), minPostgresMajor
 	}
@@ -121,8 +121,8 @@ func (f *finder) check(ctx context.Context, tree, name string) error {
 	return nil
 }
 
-// SizeMB is how much the files under dir hold, in millions of bytes. Files may come and go
-// meanwhile.
+// SizeMB returns the size of the files under dir, in millions of bytes. Files may come
+// and go meanwhile.
 func SizeMB(dir string) float64 {
 	var sum int64
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {

@@ -12,14 +12,14 @@ import (
 var (
 	serverPackage = regexp.MustCompile(`^postgresql-([0-9]+)$`)
 	libraryLine   = regexp.MustCompile(`(?m)^Inst (lib\S+) `)
-	// needless are libraries nothing we run loads (the LLVM of PostgreSQL's
-	// just-in-time compiler alone is 30 MB), and the C library, which cannot
-	// be replaced for one program.
+	// needless are libraries that nothing here loads (the LLVM of PostgreSQL's
+	// just-in-time compiler alone is 30 MB), and the C library, which cannot be replaced
+	// for one program.
 	needless = regexp.MustCompile(`^(libllvm|libz3|libperl|libc6|libc-bin|.*-perl$|.*-dev$)`)
 )
 
-// librariesIn picks the shared libraries from a simulated installation. The
-// scripts that manage services, which make up the rest, are not for us.
+// librariesIn picks the shared libraries from a simulated installation. The rest are
+// scripts that manage services, which we do not need.
 func librariesIn(simulation string) []string {
 	var list []string
 	for _, m := range libraryLine.FindAllStringSubmatch(simulation, -1) {
@@ -30,7 +30,7 @@ func librariesIn(simulation string) []string {
 	return list
 }
 
-// postgresPackages names what the newest PostgreSQL server needs here.
+// postgresPackages returns the packages of the newest PostgreSQL server.
 func (a *apt) postgresPackages(ctx context.Context) ([]string, error) {
 	out, err := a.run(ctx, "", "apt-cache", "search", "--names-only", serverPackage.String())
 	if err != nil {
@@ -50,15 +50,15 @@ func (a *apt) postgresPackages(ctx context.Context) ([]string, error) {
 	return a.simulate(ctx, fmt.Sprintf("postgresql-%d", newest), fmt.Sprintf("postgresql-client-%d", newest))
 }
 
-// redisPackages names what the Redis server needs here.
+// redisPackages returns the packages of the Redis server.
 func (a *apt) redisPackages(ctx context.Context) ([]string, error) {
-	// redis-tools holds the program of which redis-server is another name.
+	// redis-server is a link to a program in redis-tools.
 	return a.simulate(ctx, "redis-server", "redis-tools")
 }
 
-// simulate lists the packages apt would install for the programs. The programs
-// are among them even if the system has them: half of a server's tree in the
-// system and half in ours would not find each other.
+// simulate lists the packages that apt would install for the programs. The list has the
+// programs even if the system has them: a server whose tree is half in the system and
+// half in ours does not work.
 func (a *apt) simulate(ctx context.Context, programs ...string) ([]string, error) {
 	out, err := a.run(ctx, "", "apt-get", append([]string{"-s", "install", "--no-install-recommends"}, programs...)...)
 	if err != nil {

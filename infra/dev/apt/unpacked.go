@@ -11,12 +11,11 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// Unpacked returns the directory below dir in which packages of Debian are
-// unpacked, with the shared libraries that they need, and the LD_LIBRARY_PATH for
-// their programs. The first call for a name downloads them (one line of progress a
-// step), the later ones find them. Nothing is installed in the system, and root is
-// not needed. It is for servers that only some need; [Ensure] is for those that all
-// do. Errors say what to do.
+// Unpacked returns the directory below dir in which packages of Debian are unpacked, with
+// the shared libraries that they need, and the LD_LIBRARY_PATH for their programs. The
+// first call for a name downloads them (one line of progress per step), later calls find
+// them. Nothing is installed in the system, and root is not needed. It is for servers
+// that only some people need; [Ensure] is for those that all need. Errors say what to do.
 func Unpacked(ctx context.Context, dir, name string, progress io.Writer, packages ...string) (tree, libraries string, err error) {
 	if progress == nil {
 		progress = io.Discard

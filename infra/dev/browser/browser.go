@@ -1,6 +1,6 @@
-// Package browser signs people in the way that they do it themselves: through the
-// issuer's login page, with cookies and redirects. It works with the development
-// issuer and with Keycloak, and it is for tests.
+// Package browser signs users in as they do it themselves: through the issuer's login
+// page, with cookies and redirects. It works with the development issuer and with
+// Keycloak, and it is for tests.
 package browser
 
 import (

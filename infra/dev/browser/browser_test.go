@@ -84,9 +84,9 @@ func TestSignIn(t *testing.T) {
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK || string(body) != "home" || answer.Request.URL.Path != "/home" {
-		t.Errorf("ended at %s: %s %q, %v", answer.Request.URL, answer.Status, body, err)
+		t.Errorf("ended at %s: %s %q, %v; want 200 \"home\" at /home", answer.Request.URL, answer.Status, body, err)
 	}
-	// The cookie, though Secure, comes back.
+	// The browser sends the cookie back, although it is Secure.
 	again, err := b.Client().Get(start + "home")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestRefused(t *testing.T) {
 	start := client(t)
 	for name, password := range map[string]string{"alice": "bob", "nobody": "nobody", "bob": ""} {
 		if _, err := browser.New().SignIn(start, name, password); !errors.Is(err, browser.ErrRefused) {
-			t.Errorf("%s with %q: %v", name, password, err)
+			t.Errorf("%s with %q: %v, want ErrRefused", name, password, err)
 		}
 	}
 }
@@ -117,11 +117,11 @@ func TestNoForm(t *testing.T) {
 	defer answer.Body.Close()
 	body, _ := io.ReadAll(answer.Body)
 	if answer.StatusCode != http.StatusUnauthorized || strings.TrimSpace(string(body)) != "nobody" {
-		t.Errorf("%s %q", answer.Status, body)
+		t.Errorf("answered %s %q, want 401 \"nobody\"", answer.Status, body)
 	}
 }
 
-// A page with everything that Keycloak's has and a naive reader trips over.
+// A page with everything in Keycloak's that a naive parser trips over.
 func TestFormOfOtherMakers(t *testing.T) {
 	t.Parallel()
 	elsewhere := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RawQuery) })
@@ -162,7 +162,7 @@ func TestStaysOnThisMachine(t *testing.T) {
 	})
 	for _, target := range []string{away, "http://login.example.test/", "http://192.0.2.1/"} {
 		if _, err := browser.New().SignIn(target, "alice", "alice"); err == nil || !strings.Contains(err.Error(), "not on this machine") {
-			t.Errorf("%s: %v", target, err)
+			t.Errorf("%s: %v, want an error that it is not on this machine", target, err)
 		}
 	}
 }
@@ -171,6 +171,6 @@ func TestRedirectLoopEnds(t *testing.T) {
 	t.Parallel()
 	loop := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) })
 	if _, err := browser.New().SignIn(loop, "alice", "alice"); err == nil || !strings.Contains(err.Error(), "too many redirects") {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("it ended with %v, want too many redirects", err)
 	}
 }

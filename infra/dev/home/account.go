@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// Account is the user that servers which refuse to run as root have instead.
+// Account is the user under which servers run that refuse to run as root.
 type Account struct {
 	Name     string
 	uid, gid uint32
 }
 
-// ServerAccount returns the unprivileged user for PostgreSQL, or nil when we
-// are not root and it simply runs as ourselves.
+// ServerAccount returns the unprivileged user for PostgreSQL, or nil when we are not
+// root: it then runs as ourselves.
 func ServerAccount() (*Account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -53,8 +53,8 @@ func (a *Account) Own(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// Reaches reports whether the account may pass through path and everything
-// above it, going by the mode bits.
+// Reaches reports whether the account may pass through path and everything above it,
+// judging by the mode bits.
 func (a *Account) Reaches(path string) bool {
 	if a == nil {
 		return true

@@ -79,15 +79,17 @@ func Remove(dir string) error {
 	return nil
 }
 
-// programsOutside returns where the programs of dir are if it is not reached, or "".
+// programsOutside returns the directory of dir's programs if servers cannot reach dir, or
+// "".
 func programsOutside(dir string) string {
-	if os.Geteuid() != 0 { // nobody else has programs placed outside
+	if os.Geteuid() != 0 { // only root has programs outside
 		return ""
 	}
 	return outside(dir, programsKind)
 }
 
-// Repository is the root of the one that the working directory is in, found by go.mod.
+// Repository returns the root of the repository that the working directory is in, found
+// by go.mod.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

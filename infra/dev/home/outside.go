@@ -18,11 +18,11 @@ const (
 	outsideParent = "/var/tmp"
 	outsidePrefix = "miniserver-"
 	outsideDigits = 8
-	// programsKind tells unpacked programs from data in those names.
+	// programsKind distinguishes unpacked programs from data in those names.
 	programsKind = "deps-"
 
 	locationFile = "location"
-	// DataName is what the data is called in its directory.
+	// DataName is the name of the data in its directory.
 	DataName = "data"
 
 	execOther, execGroup, execOwner = 0o001, 0o010, 0o100
@@ -54,7 +54,7 @@ func Data(dir string, a *Account) (string, error) {
 	return home, claimOutside(home, a, PrivateDir)
 }
 
-// placedOutside returns the directory dir/location names, or "".
+// placedOutside returns the directory that dir/location names, or "".
 func placedOutside(dir string) string {
 	b, _ := os.ReadFile(filepath.Join(dir, locationFile))
 	home := strings.TrimSpace(string(b))
@@ -64,13 +64,13 @@ func placedOutside(dir string) string {
 	return home
 }
 
-// outside is the name dir gets under /var/tmp.
+// outside returns the name of dir under /var/tmp.
 func outside(dir, kind string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return filepath.Join(outsideParent, outsidePrefix+kind+hex.EncodeToString(sum[:])[:outsideDigits])
 }
 
-// Outside returns where the data of dir is when the account does not reach dir.
+// Outside returns the directory of dir's data when the account does not reach dir.
 func Outside(dir string) string { return outside(dir, "") }
 
 // Programs returns the directory to unpack programs in, creating it: dir, or, if the

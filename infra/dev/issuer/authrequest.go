@@ -61,7 +61,7 @@ var (
 	errCodeReused    = errors.New("the code was used before")
 )
 
-// loginStore holds the sign-ins that are under way, and the codes they led to.
+// loginStore holds the sign-ins in progress, and the codes they led to.
 type loginStore struct {
 	now func() time.Time
 
@@ -131,8 +131,8 @@ func (l *loginStore) issue(id, code string) error {
 	return nil
 }
 
-// redeem uses a code up. With errCodeReused it returns the request as well,
-// for what was given for the code has to be taken back.
+// redeem uses a code up. With errCodeReused it returns the request as well, because what
+// was issued for the code must be revoked.
 func (l *loginStore) redeem(code string) (*authRequest, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

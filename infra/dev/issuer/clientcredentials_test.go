@@ -62,7 +62,7 @@ func TestClientCredentials(t *testing.T) {
 					t.Error("a service has no session")
 				}
 				if lifetime := claims["exp"].(float64) - claims["iat"].(float64); lifetime < 299 || lifetime > 301 {
-					t.Errorf("lifetime = %v s", lifetime)
+					t.Errorf("lifetime = %v s, want 300", lifetime)
 				}
 			})
 		}
@@ -100,12 +100,12 @@ func TestTokenEndpointTakesOnlyPost(t *testing.T) {
 	}
 	got := get(t, http.DefaultClient, r.provider.Endpoint().TokenURL+"?"+query.Encode())
 	if got.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("status = %d", got.StatusCode)
+		t.Errorf("status = %d, want 405", got.StatusCode)
 	}
 	query.Set("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer")
 	query.Set("assertion", "x")
 	if got := post(t, http.DefaultClient, r.provider.Endpoint().TokenURL, query); got.StatusCode != http.StatusBadRequest {
-		t.Errorf("JWT bearer: status = %d", got.StatusCode)
+		t.Errorf("JWT bearer: status = %d, want 400", got.StatusCode)
 	}
 }
 

@@ -95,7 +95,7 @@ func (c *client) IsScopeAllowed(string) bool           { return false }
 func (c *client) IDTokenUserinfoClaimsAssertion() bool { return true }
 func (c *client) ClockSkew() time.Duration             { return 0 }
 
-// ResponseTypes is empty for clients at which nobody signs in.
+// ResponseTypes is empty for clients without a sign-in of users.
 func (c *client) ResponseTypes() []oidc.ResponseType {
 	if c.loginURL == "" {
 		return nil

@@ -59,7 +59,7 @@ func TestCodeFlow(t *testing.T) {
 			}
 			// An ID token is no access token.
 			if got := r.userinfoStatus(t, idToken(t, token)); got != http.StatusUnauthorized {
-				t.Errorf("userinfo with an ID token: %d", got)
+				t.Errorf("userinfo with an ID token: %d, want 401", got)
 			}
 		})
 	}
@@ -108,7 +108,7 @@ func TestUnregisteredRedirectRefused(t *testing.T) {
 		config.RedirectURL = uri
 		got := get(t, r.browser(t), config.AuthCodeURL(testState, oauth2.S256ChallengeOption(oauth2.GenerateVerifier())))
 		if got.StatusCode != http.StatusBadRequest {
-			t.Errorf("%q: status %d", uri, got.StatusCode)
+			t.Errorf("%q: status %d, want 400", uri, got.StatusCode)
 		}
 	}
 }
@@ -179,10 +179,10 @@ func TestCallbackGivesOneCode(t *testing.T) {
 		t.Fatal("no code")
 	}
 	if after := get(t, browser, callback); after.StatusCode != http.StatusBadRequest {
-		t.Errorf("a second callback: %d", after.StatusCode)
+		t.Errorf("a second callback: %d, want 400", after.StatusCode)
 	}
 	if again := r.submit(t, browser, page, "bob", "bob"); again.StatusCode != http.StatusBadRequest {
-		t.Errorf("a second sign-in: %d", again.StatusCode)
+		t.Errorf("a second sign-in: %d, want 400", again.StatusCode)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestRefresh(t *testing.T) {
 		"auth_time": segment(t, idToken(t, first), 1)["auth_time"],
 	})
 
-	// The old one comes back: the whole family goes.
+	// The old token is used again: the whole family is revoked.
 	_, err = r.refresh(first.RefreshToken)
 	wantRefusal(t, err, http.StatusBadRequest, "invalid_grant")
 	_, err = r.refresh(second.RefreshToken)
@@ -237,7 +237,7 @@ func TestRefreshConcurrently(t *testing.T) {
 		}
 	}
 	if succeeded > 1 {
-		t.Errorf("%d refreshes succeeded with one token", succeeded)
+		t.Errorf("%d refreshes succeeded with one token, want at most 1", succeeded)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestWithoutOpenIDNoIDToken(t *testing.T) {
 		t.Error("there is an ID token")
 	}
 	if got := r.verify(t, token.AccessToken, issuer.DefaultAudience)["scope"]; got != "profile" {
-		t.Errorf("scope = %v", got)
+		t.Errorf("scope = %v, want profile", got)
 	}
 }
 

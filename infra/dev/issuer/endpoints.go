@@ -49,8 +49,8 @@ func newEndpoints(provider op.OpenIDProvider, store *storage, o Options) *endpoi
 	}
 }
 
-// Discovery advertises no more than what there is. The library lists all that
-// it could do.
+// Discovery advertises only what this issuer supports. The library lists all that it
+// could do.
 func (e *endpoints) Discovery(ctx context.Context, r *op.Request[struct{}]) (*op.Response, error) {
 	response, err := e.LegacyServer.Discovery(ctx, r)
 	if err != nil {
@@ -167,7 +167,7 @@ func (e *endpoints) UserInfo(ctx context.Context, r *op.Request[oidc.UserInfoReq
 	return response, nil
 }
 
-// JWTProfile is a grant which the library always has and this issuer does not.
+// JWTProfile refuses a grant that the library always supports and this issuer does not.
 func (e *endpoints) JWTProfile(context.Context, *op.Request[oidc.JWTProfileGrantRequest]) (*op.Response, error) {
 	return nil, oidc.ErrUnsupportedGrantType().WithDescription("%s not supported", oidc.GrantTypeBearer)
 }

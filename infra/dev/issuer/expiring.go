@@ -19,8 +19,8 @@ func newExpiringMap[V any](limit int, now func() time.Time) *expiringMap[V] {
 	return &expiringMap[V]{limit: limit, now: now, entries: map[string]expiringEntry[V]{}}
 }
 
-// put stores a value until a time. At the limit it first sweeps what expired
-// and, if nothing did, gives up the entry that would expire first.
+// put stores a value until it expires. At the limit it first drops expired entries and,
+// if there are none, the entry that would expire first.
 func (m *expiringMap[V]) put(key string, value V, expires time.Time) {
 	if _, replaces := m.entries[key]; !replaces && len(m.entries) >= m.limit {
 		m.makeRoom()

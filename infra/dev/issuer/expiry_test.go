@@ -23,7 +23,7 @@ func TestLoginExpires(t *testing.T) {
 	logins.begin(&authRequest{id: "slow"})
 	c.pass(authRequestLifetime)
 	if err := logins.complete("slow", alice); !errors.Is(err, errNoAuthRequest) {
-		t.Errorf("a sign-in that took too long: %v", err)
+		t.Errorf("a sign-in that took too long: %v, want errNoAuthRequest", err)
 	}
 
 	logins.begin(&authRequest{id: "fast"})
@@ -33,7 +33,7 @@ func TestLoginExpires(t *testing.T) {
 	}
 	c.pass(codeLifetime)
 	if _, err := logins.redeem("code"); !errors.Is(err, errNoCode) {
-		t.Errorf("an old code: %v", err)
+		t.Errorf("an old code: %v, want errNoCode", err)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestSessionExpires(t *testing.T) {
 	}
 	c.pass(time.Minute)
 	if _, ok := sessions.accessByID(id); ok {
-		t.Error("an expired access token is good")
+		t.Error("an expired access token is valid")
 	}
 	c.pass(sessionLifetime - 2*time.Minute)
 	token, _, err := sessions.rotate(token)
@@ -71,17 +71,17 @@ func TestExpiringMapIsBounded(t *testing.T) {
 		m.put(strconv.Itoa(i), i, c.Add(time.Duration(i+1)*time.Second))
 	}
 	if len(m.entries) != limit {
-		t.Fatalf("%d entries", len(m.entries))
+		t.Fatalf("%d entries, want as many as the limit", len(m.entries))
 	}
 	if _, ok := m.get("19"); ok {
 		t.Error("an entry that expires early was kept")
 	}
 	if got, ok := m.get("29"); !ok || got != 29 {
-		t.Error("the entry that expires last was given up")
+		t.Error("the entry that expires last was dropped")
 	}
 	c.pass(time.Hour)
 	m.put("new", 1, c.Add(time.Second))
 	if len(m.entries) != 1 {
-		t.Errorf("%d entries after all expired", len(m.entries))
+		t.Errorf("%d entries after all expired, want 1", len(m.entries))
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// grant is what somebody was allowed: the common part of everything tokens are
-// made from. A grant with an audience describes an access token; without one
-// the library makes the client the audience, which is right for an ID token.
+// grant is what a user or a client was allowed: the common part of everything tokens are
+// made from. A grant with an audience describes an access token; without one the library
+// makes the client the audience, which is right for an ID token.
 type grant struct {
 	subject  string
 	clientID string
@@ -41,7 +41,7 @@ func (g *grant) GetAMR() []string {
 	return []string{"pwd"}
 }
 
-// forAudience is the grant of an access token for somebody.
+// forAudience returns the grant of an access token for an audience.
 func (g *grant) forAudience(audience string) *grant {
 	access := *g
 	access.audience = []string{audience}
@@ -57,7 +57,7 @@ type refreshRequest struct{ grant }
 // SetCurrentScopes narrows the new tokens; the session keeps its scopes.
 func (r *refreshRequest) SetCurrentScopes(scopes []string) { r.scopes = scopes }
 
-// The `typ` claim tells Keycloak's kinds of tokens apart.
+// The `typ` claim distinguishes Keycloak's kinds of tokens.
 const (
 	typeAccess = "Bearer"
 	typeID     = "ID"

@@ -194,7 +194,7 @@ func (r *realm) refresh(token string) (*oauth2.Token, error) {
 	return r.web().TokenSource(r.ctx, &oauth2.Token{RefreshToken: token}).Token()
 }
 
-// userinfoStatus tells whether the issuer still accepts an access token.
+// userinfoStatus returns the status of a userinfo request with an access token.
 func (r *realm) userinfoStatus(t *testing.T, accessToken string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.provider.UserInfoEndpoint(), nil)

@@ -40,8 +40,8 @@ type Options struct {
 	// PostLogoutRedirectURIs are where the web client may send a browser after
 	// logout, compared exactly.
 	PostLogoutRedirectURIs []string
-	// BackChannelLogoutURI is told about every session of the web client that
-	// ends. Empty means nobody is told.
+	// BackChannelLogoutURI is notified of every session of the web client that ends.
+	// Empty: no client is notified.
 	BackChannelLogoutURI string
 	// AccessTokenLifetime is how long access tokens and ID tokens are valid;
 	// zero means DefaultAccessTokenLifetime.
@@ -82,8 +82,8 @@ func New(o Options) (*Issuer, error) {
 	endpoints := newEndpoints(provider, store, o)
 	handler := op.RegisterLegacyServer(endpoints, op.AuthorizeCallbackHandler(provider),
 		op.WithFallbackLogger(o.Logger),
-		// The web client talks to the issuer from its server, so no origin
-		// other than the issuer's own has business here.
+		// The web client talks to the issuer from its server, so only the issuer's own
+		// origin needs access.
 		op.WithServerCORSOptions(nil),
 	)
 	pages := &loginPages{store: store, callback: o.URL + callbackPath, action: issuerURL.Path + loginPath}
@@ -103,14 +103,14 @@ func (i *Issuer) URL() string { return i.url }
 // login form.
 func (i *Issuer) Handler() http.Handler { return i.handler }
 
-// RotateKey makes a new signing key. The public keys of the last few stay in
-// the JWKS, so tokens signed before stay verifiable.
+// RotateKey makes a new signing key. The last few public keys stay in the JWKS, so tokens
+// that they signed stay verifiable.
 func (i *Issuer) RotateKey() error { return i.keys.rotate() }
 
-// EndSessions signs a user out everywhere, as an administrator would: the
-// user's sessions end, their refresh tokens are revoked, and the web client is
-// told over the back channel before EndSessions returns. It returns how many
-// sessions there were; an unknown user has none.
+// EndSessions signs a user out everywhere, as an administrator would: the user's sessions
+// end, their refresh tokens are revoked, and the web client is notified over the back
+// channel before EndSessions returns. It returns how many sessions it ended; an unknown
+// user has none.
 func (i *Issuer) EndSessions(ctx context.Context, username string) int {
 	return i.sessions.endOfUser(ctx, username)
 }
@@ -155,8 +155,8 @@ func newProvider(o Options, store *storage) (*op.Provider, error) {
 		GrantTypeRefreshToken:    true,
 		SupportedScopes:          []string{oidc.ScopeOpenID, oidc.ScopeProfile, oidc.ScopeEmail, oidc.ScopeOfflineAccess},
 		SupportedClaims:          supportedClaims,
-		// Sessions have an identifier, and only the web client registers an
-		// address, so the feature is there whether it is used or not.
+		// Sessions have an identifier, and only the web client registers an address, so
+		// the feature is advertised whether it is used or not.
 		BackChannelLogoutSupported:        true,
 		BackChannelLogoutSessionSupported: true,
 	}

@@ -57,7 +57,7 @@ func newKeyRing(dir string) (*keyRing, error) {
 	return ring, nil
 }
 
-// rotate makes a new signing key. The new key counts only once it is written.
+// rotate makes a new signing key, which takes effect only once it is written.
 func (r *keyRing) rotate() error {
 	fresh, err := newSigningKey()
 	if err != nil {
@@ -150,12 +150,12 @@ func (r *keyRing) public() []op.Key {
 	defer r.mu.RUnlock()
 	keys := []op.Key{publicKey{r.current.Public()}}
 	for _, key := range r.retired {
-		keys = append(keys, publicKey{key.Public()}) // whatever somebody put into the file
+		keys = append(keys, publicKey{key.Public()}) // even if the file holds private ones
 	}
 	return keys
 }
 
-// signingKey and publicKey show a key to the library.
+// signingKey and publicKey adapt a key to the library.
 type (
 	signingKey struct{ key jose.JSONWebKey }
 	publicKey  struct{ key jose.JSONWebKey }

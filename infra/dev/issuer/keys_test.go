@@ -33,7 +33,7 @@ func TestKeyRotation(t *testing.T) {
 			t.Error(err)
 		}
 		if got := r.userinfoStatus(t, token); got != http.StatusOK {
-			t.Errorf("userinfo: %d", got)
+			t.Errorf("userinfo: %d, want 200", got)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestKeysSurviveRestart(t *testing.T) {
 	}
 	info, err := files[0].Info()
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, error %v", info.Mode(), err)
+		t.Errorf("mode %v, error %v; want 0600", info.Mode(), err)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestBrokenKeyFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := issuer.New(issuer.Options{KeyDir: dir}); err == nil {
-			t.Errorf("%q was taken", content)
+			t.Errorf("%q was accepted", content)
 		}
 	}
 }

@@ -45,7 +45,7 @@ type page struct {
 // loginPages lets people sign in.
 type loginPages struct {
 	store    *storage
-	callback string // where the library goes on after a sign-in
+	callback string // where the library continues after a sign-in
 	action   string // path of the form
 }
 

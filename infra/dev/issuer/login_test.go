@@ -35,12 +35,12 @@ func TestWrongPassword(t *testing.T) {
 		browser := r.browser(t)
 		page := r.submit(t, browser, r.loginPage(t, browser), try[0], try[1])
 		if page.StatusCode != http.StatusUnauthorized || !strings.Contains(page.body, `role="alert"`) {
-			t.Errorf("%v: status %d, body %s", try, page.StatusCode, page.body)
+			t.Errorf("%v: status %d, body %s; want 401 and an alert", try, page.StatusCode, page.body)
 		}
 		if strings.Contains(page.body, "<script") {
 			t.Error("the username is not escaped")
 		}
-		// The form is there again and works.
+		// The form is shown again and works.
 		if code := r.submit(t, browser, page, "alice", "alice").location(t).Query().Get("code"); code == "" {
 			t.Errorf("%v: no code in the second try", try)
 		}
@@ -82,7 +82,7 @@ func TestUnknownLogin(t *testing.T) {
 	r := newRealm(t, issuer.Options{})
 	for _, id := range []string{"", "x", "00000000-0000-0000-0000-000000000000"} {
 		if got := get(t, r.browser(t), r.url+"/login?id="+id); got.StatusCode != http.StatusBadRequest {
-			t.Errorf("%q: status %d", id, got.StatusCode)
+			t.Errorf("%q: status %d, want 400", id, got.StatusCode)
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 	maxIgnoredAnswer    = 4 << 10 // bytes
 )
 
-// sessionEnder ends sessions and tells their clients.
+// sessionEnder ends sessions and notifies their clients.
 type sessionEnder struct {
 	sessions  *sessionStore
 	directory directory
@@ -44,19 +44,19 @@ func (e *sessionEnder) endOfUser(ctx context.Context, username string) int {
 	return e.endWhere(ctx, func(s session) bool { return s.subject == about.Subject })
 }
 
-// endWhere first ends all sessions that match, and then tells their clients:
-// one that does not answer must not keep a session alive.
+// endWhere first ends all sessions that match, and then notifies their clients: one that
+// does not answer must not keep a session alive.
 func (e *sessionEnder) endWhere(ctx context.Context, matches func(session) bool) int {
 	ended := e.sessions.end(matches)
 	e.notifier.notify(ctx, ended)
 	return len(ended)
 }
 
-// logoutNotifier tells the web client that a session is over, by OpenID Connect
+// logoutNotifier notifies the web client that a session has ended, by OpenID Connect
 // Back-Channel Logout.
 type logoutNotifier struct {
 	issuer string
-	uri    string // empty: nobody is told
+	uri    string // empty: no client is notified
 	keys   *keyRing
 	client *http.Client
 	logger *slog.Logger
@@ -70,16 +70,16 @@ func newLogoutNotifier(o Options, keys *keyRing) *logoutNotifier {
 		logger: o.Logger,
 		client: &http.Client{
 			Timeout: backChannelTimeout,
-			// Notifications are rare, and a connection that is kept would be a
-			// goroutine that outlives the issuer.
+			// Notifications are rare, and a kept connection would leave a goroutine that
+			// outlives the issuer.
 			Transport:     &http.Transport{DisableKeepAlives: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-// notify returns when the client has been told of all sessions, or has been
-// given up. It goes on if the browser that asked for the logout has gone.
+// notify returns when the client was notified of all sessions, or did not answer in time.
+// It continues if the browser that asked for the logout has gone.
 func (n *logoutNotifier) notify(ctx context.Context, ended []session) {
 	if n.uri == "" || len(ended) == 0 {
 		return

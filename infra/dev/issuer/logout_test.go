@@ -27,7 +27,7 @@ func backChannel(t *testing.T, status int) (uri string, logoutTokens <-chan stri
 func (r *realm) wantEnded(t *testing.T, accessToken, refreshToken string) {
 	t.Helper()
 	if got := r.userinfoStatus(t, accessToken); got != http.StatusUnauthorized {
-		t.Errorf("userinfo after the end: %d", got)
+		t.Errorf("userinfo after the end: %d, want 401", got)
 	}
 	_, err := r.refresh(refreshToken)
 	wantRefusal(t, err, http.StatusBadRequest, "invalid_grant")
@@ -52,7 +52,7 @@ func TestLogout(t *testing.T) {
 		t.Errorf("bob's session ended too: %d", got)
 	}
 
-	// The client was told before the browser was sent on.
+	// The client was notified before the browser was redirected.
 	var logoutToken string
 	select {
 	case logoutToken = <-logoutTokens:
@@ -72,10 +72,10 @@ func TestLogout(t *testing.T) {
 		t.Error("jti, iat or exp is missing")
 	}
 
-	// A second logout has nothing to end and tells nobody.
+	// A second logout has nothing to end and notifies no client.
 	get(t, r.browser(t), r.url+"/end_session?id_token_hint="+id)
 	if len(logoutTokens) != 0 {
-		t.Error("the client was told twice")
+		t.Error("the client was notified twice")
 	}
 }
 
@@ -108,17 +108,17 @@ func TestLogoutRequests(t *testing.T) {
 
 func TestEndSessions(t *testing.T) {
 	t.Parallel()
-	uri, logoutTokens := backChannel(t, http.StatusBadRequest) // an unhappy client changes nothing
+	uri, logoutTokens := backChannel(t, http.StatusBadRequest) // a client that answers with an error changes nothing
 	r := newRealm(t, issuer.Options{BackChannelLogoutURI: uri})
 	phone, desk := r.tokens(t, "alice"), r.tokens(t, "alice")
 	if got := r.EndSessions(t.Context(), "nobody"); got != 0 {
 		t.Errorf("nobody had %d sessions", got)
 	}
 	if got := r.EndSessions(t.Context(), "alice"); got != 2 {
-		t.Errorf("%d sessions ended", got)
+		t.Errorf("%d sessions ended, want 2", got)
 	}
 	if len(logoutTokens) != 2 {
-		t.Errorf("%d logout tokens", len(logoutTokens))
+		t.Errorf("%d logout tokens, want 2", len(logoutTokens))
 	}
 	r.wantEnded(t, phone.AccessToken, phone.RefreshToken)
 	r.wantEnded(t, desk.AccessToken, desk.RefreshToken)
@@ -133,13 +133,13 @@ func TestUnreachableClientDoesNotKeepSession(t *testing.T) {
 	r := newRealm(t, issuer.Options{BackChannelLogoutURI: server.URL})
 	token := r.tokens(t, "alice")
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // whoever asked has gone; the logout goes on
+	cancel() // the caller has gone; the logout continues
 	begin := time.Now()
 	if got := r.EndSessions(ctx, "alice"); got != 1 {
-		t.Errorf("%d sessions ended", got)
+		t.Errorf("%d sessions ended, want 1", got)
 	}
 	if took := time.Since(begin); took < time.Second || took > 10*time.Second {
-		t.Errorf("gave up after %v", took)
+		t.Errorf("gave up after %v, want 1s to 10s", took)
 	}
 	r.wantEnded(t, token.AccessToken, token.RefreshToken)
 }
@@ -166,13 +166,13 @@ func TestRevocation(t *testing.T) {
 			t.Errorf("another client revoked the token: %d", got.StatusCode)
 		}
 		if got := r.asClient(t, "/revoke", issuer.WebClientID, "wrong", form); got.StatusCode != http.StatusUnauthorized {
-			t.Errorf("wrong secret: %d", got.StatusCode)
+			t.Errorf("wrong secret: %d, want 401", got.StatusCode)
 		}
 		if got := r.userinfoStatus(t, token.AccessToken); got != http.StatusOK {
 			t.Fatalf("revoked too early: %d", got)
 		}
 		if got := r.asClient(t, "/revoke", issuer.WebClientID, issuer.WebClientSecret, form); got.StatusCode != http.StatusOK {
-			t.Errorf("status %d: %s", got.StatusCode, got.body)
+			t.Errorf("revocation: status %d, want 200: %s", got.StatusCode, got.body)
 		}
 		r.wantEnded(t, token.AccessToken, token.RefreshToken)
 	}
@@ -194,7 +194,7 @@ func TestIntrospection(t *testing.T) {
 	token := r.tokens(t, "olga")
 	form := url.Values{"token": {token.AccessToken}}
 	if got := r.asClient(t, "/introspect", issuer.OpsClientID, "wrong", form); got.StatusCode != http.StatusUnauthorized {
-		t.Errorf("wrong secret: %d", got.StatusCode)
+		t.Errorf("wrong secret: %d, want 401", got.StatusCode)
 	}
 	got := r.asClient(t, "/introspect", issuer.OpsClientID, issuer.OpsClientSecret, form)
 	for _, want := range []string{`"active":true`, issuer.OlgaSubject, `"roles":["player","operator"]`, `"username":"olga"`} {

@@ -9,15 +9,15 @@ import (
 // maxRequestBody is more than any form of the protocol needs.
 const maxRequestBody = 64 << 10 // bytes
 
-// withRoutes puts the pages beside the library's endpoints, all below a path.
+// withRoutes serves the pages and the library's endpoints, all below a path.
 func withRoutes(path string, library http.Handler, pages *loginPages) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", noStore(library))
 	// What may be cached: it has no secrets and changes rarely.
 	mux.Handle(oidc.DiscoveryEndpoint, library)
 	mux.Handle(keysPath, library)
-	// The library would read secrets from the query of a GET, from where they
-	// get into logs and histories.
+	// The library would read secrets from the query of a GET, which ends up in logs and
+	// histories.
 	for _, secret := range []string{tokenPath, introspectionPath, revocationPath} {
 		mux.Handle("POST "+secret, noStore(library))
 		mux.HandleFunc(secret, postOnly)

@@ -59,7 +59,7 @@ func TestStartRefusesPublicAddress(t *testing.T) {
 	t.Parallel()
 	listener := listen(t)
 	if _, err := issuer.Start(t.Context(), publicListener{listener}, issuer.Options{}); err == nil {
-		t.Error("started")
+		t.Error("an issuer on a public address started")
 	}
 	if _, err := listener.Accept(); err == nil {
 		t.Error("the listener was not closed")
@@ -70,7 +70,7 @@ func TestBadURL(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"127.0.0.1:9000", "ftp://x/", "http://", "http://x/?a=b", "http://x/#a", "http://u:p@x/", "%"} {
 		if _, err := issuer.New(issuer.Options{URL: bad}); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	made, err := issuer.New(issuer.Options{})
@@ -95,7 +95,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	log := &lockedBuffer{}
 	r := newRealm(t, issuer.Options{
 		Logger:               slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		BackChannelLogoutURI: "http://127.0.0.1:1/", // nobody there
+		BackChannelLogoutURI: "http://127.0.0.1:1/", // nothing listens there
 	})
 	code, verifier := r.signIn(t, "alice")
 	browser := r.browser(t)

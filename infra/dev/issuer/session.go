@@ -16,8 +16,8 @@ const (
 	maxAccessTokens = 50_000
 )
 
-// session is one sign-in at a client, with the family of refresh tokens that
-// descends from it. Only the newest member of the family is good.
+// session is one sign-in at a client, with the family of refresh tokens that descends
+// from it. Only the newest member of the family is valid.
 type session struct {
 	grant
 	rotation uint64 // number of the newest refresh token
@@ -28,7 +28,7 @@ var (
 	errRefreshTokenReused = errors.New("the refresh token was used before")
 )
 
-// sessionStore holds sessions, and the access tokens that are good.
+// sessionStore holds sessions, and the access tokens that are valid.
 type sessionStore struct {
 	now      func() time.Time
 	lifetime time.Duration // of access tokens
@@ -63,8 +63,8 @@ func (s *sessionStore) open(g *grant) string {
 	return s.refresh.make(g.sessionID, 0)
 }
 
-// find returns the session of a refresh token. With errRefreshTokenReused the
-// session is returned too, for it has to end.
+// find returns the session of a refresh token. With errRefreshTokenReused the session is
+// returned too, because it must end.
 func (s *sessionStore) find(token string) (session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *sessionStore) findLocked(token string) (session, error) {
 	return found, nil
 }
 
-// rotate replaces a refresh token by the next one. Of two that try at once with
-// the same token one gets errRefreshTokenReused.
+// rotate replaces a refresh token by the next one. Of two concurrent calls with the same
+// token one gets errRefreshTokenReused.
 func (s *sessionStore) rotate(token string) (string, session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,8 @@ func (s *sessionStore) grantAccess(g *grant) (string, time.Time) {
 	return id, token.expires
 }
 
-// accessByID finds an access token that is good: not expired, not revoked, and
-// not of a session that is over.
+// accessByID finds an access token that is valid: not expired, not revoked, and not of a
+// session that has ended.
 func (s *sessionStore) accessByID(id string) (accessToken, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

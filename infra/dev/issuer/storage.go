@@ -12,7 +12,7 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// storage is what the library asks for clients, sign-ins, tokens and keys.
+// storage gives the library its clients, sign-ins, tokens and keys.
 type storage struct {
 	unsupported
 	audience  string
@@ -82,8 +82,8 @@ func (s *storage) ClientCredentialsTokenRequest(_ context.Context, id string, sc
 	if !ok || c.serviceSubject == "" {
 		return nil, oidc.ErrUnauthorizedClient()
 	}
-	// The scopes which Keycloak gives by default. Nobody signed in, so there is
-	// nothing for openid or offline_access to mean.
+	// The scopes that Keycloak gives by default. No user signed in, so openid and
+	// offline_access mean nothing.
 	granted := []string{oidc.ScopeProfile, oidc.ScopeEmail}
 	if len(scopes) > 0 {
 		granted = slices.DeleteFunc(granted, func(scope string) bool { return !slices.Contains(scopes, scope) })
@@ -117,8 +117,8 @@ func (s *storage) SaveAuthCode(_ context.Context, id, code string) error {
 	return s.logins.issue(id, code)
 }
 
-// AuthRequestByCode uses a code up. A code that comes twice was stolen, before
-// or now, so what it was redeemed for is revoked (RFC 6749, section 4.1.2).
+// AuthRequestByCode uses a code up. A code that is used twice was stolen, so what was
+// issued for it is revoked (RFC 6749, section 4.1.2).
 func (s *storage) AuthRequestByCode(ctx context.Context, code string) (op.AuthRequest, error) {
 	request, err := s.logins.redeem(code)
 	if errors.Is(err, errCodeReused) {
@@ -144,7 +144,7 @@ func (s *storage) SignatureAlgorithms(context.Context) ([]jose.SignatureAlgorith
 
 func (s *storage) KeySet(context.Context) ([]op.Key, error) { return s.keys.public(), nil }
 
-// TerminateSession ends what a user has at a client.
+// TerminateSession ends a user's sessions at a client.
 func (s *storage) TerminateSession(ctx context.Context, subject, clientID string) error {
 	s.ender.endWhere(ctx, func(c session) bool { return c.subject == subject && c.clientID == clientID })
 	return nil

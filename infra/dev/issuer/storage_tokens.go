@@ -12,7 +12,7 @@ import (
 
 var errNoAccessToken = errors.New("the access token is unknown, expired or revoked")
 
-// CreateAccessToken remembers an access token that comes alone.
+// CreateAccessToken stores an access token that is issued without a refresh token.
 func (s *storage) CreateAccessToken(_ context.Context, r op.TokenRequest) (string, time.Time, error) {
 	g, ok := r.(granter)
 	if !ok {
@@ -22,8 +22,7 @@ func (s *storage) CreateAccessToken(_ context.Context, r op.TokenRequest) (strin
 	return id, expires, nil
 }
 
-// CreateAccessAndRefreshTokens begins a session after a sign-in, or goes on
-// with one.
+// CreateAccessAndRefreshTokens begins a session after a sign-in, or continues one.
 func (s *storage) CreateAccessAndRefreshTokens(
 	ctx context.Context, r op.TokenRequest, current string,
 ) (id, refreshToken string, expires time.Time, err error) {
@@ -43,7 +42,7 @@ func (s *storage) CreateAccessAndRefreshTokens(
 	return id, refreshToken, expires, err
 }
 
-// TokenRequestByRefreshToken finds what a refresh token is good for.
+// TokenRequestByRefreshToken returns the grant of a refresh token.
 func (s *storage) TokenRequestByRefreshToken(ctx context.Context, token string) (op.RefreshTokenRequest, error) {
 	family, err := s.sessions.find(token)
 	if err := s.checkRefresh(ctx, family, err); err != nil {
@@ -52,8 +51,8 @@ func (s *storage) TokenRequestByRefreshToken(ctx context.Context, token string) 
 	return &refreshRequest{family.grant}, nil
 }
 
-// checkRefresh ends a session when one of its old refresh tokens comes back:
-// either its thief or its owner has been using a copy.
+// checkRefresh ends a session when one of its old refresh tokens is used again: either a
+// thief or its owner has been using a copy.
 func (s *storage) checkRefresh(ctx context.Context, family session, err error) error {
 	if errors.Is(err, errRefreshTokenReused) {
 		s.ender.endOne(ctx, family.sessionID)
@@ -64,7 +63,7 @@ func (s *storage) checkRefresh(ctx context.Context, family session, err error) e
 	return nil
 }
 
-// GetRefreshTokenInfo tells refresh tokens from others before a revocation. A
+// GetRefreshTokenInfo distinguishes refresh tokens from others before a revocation. A
 // refresh token is its own identifier.
 func (s *storage) GetRefreshTokenInfo(_ context.Context, _, token string) (subject, id string, err error) {
 	family, err := s.sessions.find(token)
@@ -74,9 +73,8 @@ func (s *storage) GetRefreshTokenInfo(_ context.Context, _, token string) (subje
 	return family.subject, token, nil
 }
 
-// RevokeToken revokes an access token, given by its id, or a refresh token with
-// its session. The client that asks knows that the session is over, so it is
-// not told.
+// RevokeToken revokes an access token, given by its id, or a refresh token with its
+// session. The client that asks knows that the session has ended, so it is not notified.
 func (s *storage) RevokeToken(_ context.Context, token, _, clientID string) *oidc.Error {
 	notYours := oidc.ErrInvalidClient().WithDescription("the token was not issued to this client")
 	if family, err := s.sessions.find(token); !errors.Is(err, errNoSession) {

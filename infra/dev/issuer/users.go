@@ -60,7 +60,7 @@ func seedUser(subject, username, givenName string, roles ...string) User {
 	}
 }
 
-// account is whom a token can be about: a user or a service.
+// account is a subject of tokens: a user or a service.
 type account struct {
 	User
 	// service is true for the account of a client, which has no person behind
@@ -94,8 +94,8 @@ func newDirectory(clients []*client) directory {
 	return d
 }
 
-// authenticate checks a password. An unknown name takes as long as a wrong
-// password, so the answer does not tell which names exist.
+// authenticate checks a password. An unknown name takes as long as a wrong password, so
+// the answer does not reveal which names exist.
 func (d directory) authenticate(username, password string) (account, bool) {
 	found, known := d.byName[username]
 	match := equalSecrets(found.Password, password)

@@ -28,9 +28,10 @@ const (
 // admin calls Keycloak's admin API.
 type admin struct{ base, secret string }
 
-// EndSessions signs a user out everywhere, as an administrator would: the sessions end,
-// their refresh tokens are dead, and the web client has been told over the back
-// channel when it returns. An unknown user is an error, one without sessions is not.
+// EndSessions signs a user out everywhere, as an administrator would. When it returns,
+// the sessions have ended, their refresh tokens are revoked, and the web client was
+// notified over the back channel. An unknown user is an error, one without sessions is
+// not.
 func (s *Server) EndSessions(ctx context.Context, username string) error {
 	id, err := s.admin.userID(ctx, username)
 	if err != nil {
@@ -53,8 +54,8 @@ func (a admin) userID(ctx context.Context, username string) (string, error) {
 	return found[0].ID, nil
 }
 
-// RotateKeys makes a new signing key, with which all later tokens are signed. The keys
-// before it stay in the JWKS, so tokens that they signed still verify.
+// RotateKeys makes a new signing key, with which all later tokens are signed. Older keys
+// stay in the JWKS, so tokens that they signed still verify.
 func (s *Server) RotateKeys(ctx context.Context) error {
 	now := fmt.Sprint(time.Now().UnixMilli())
 	return s.admin.call(ctx, http.MethodPost, "/components", map[string]any{
@@ -84,7 +85,7 @@ func (a admin) call(ctx context.Context, method, path string, body, answer any) 
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	// A token for each call: Keycloak's own live for a minute only.
+	// A new token for each call: Keycloak's admin tokens live for a minute only.
 	config := clientcredentials.Config{
 		ClientID: adminClientID, ClientSecret: a.secret, TokenURL: a.base + "/realms/master/protocol/openid-connect/token",
 	}

@@ -16,12 +16,12 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
-// notCompared are claims that only one issuer has: nobody reads nbf, amr, or the jti of
+// notCompared are claims that only one issuer has: nothing reads nbf, amr, or the jti of
 // an ID token; auth_time is in every ID token, and in Keycloak's access tokens as well.
 var notCompared = map[string][]string{"Bearer": {"nbf"}, "ID": {"amr", "jti"}}
 
-// claims verifies a token as its audience would, and returns what it says in a form
-// that can be compared: times and ids as their kinds, lists in order.
+// claims verifies a token as its audience would, and returns its claims in a form that
+// can be compared: times and ids as their kinds, lists in order.
 func (r realm) claims(t *testing.T, raw, audience string) map[string]any {
 	t.Helper()
 	token, err := r.provider.Verifier(&oidc.Config{ClientID: audience}).Verify(t.Context(), raw)

@@ -55,8 +55,8 @@ func install(ctx context.Context, o Options) (installation, error) {
 	return found, found.fetch(ctx, o)
 }
 
-// fetch makes the distribution under another name first, so that it is never there
-// half.
+// fetch makes the distribution under another name first, so that it never exists
+// incomplete.
 func (i installation) fetch(ctx context.Context, o Options) error {
 	maven, err := find(ctx, "mvn", mavenPackage, o.Out)
 	if err != nil {
@@ -67,8 +67,8 @@ func (i installation) fetch(ctx context.Context, o Options) error {
 		return err
 	}
 	defer os.RemoveAll(making)
-	// Maven keeps what it fetches: here, so that it is removed in the end, and not
-	// in the home directory.
+	// Maven keeps its downloads. They go here, not to the home directory, so that they
+	// are removed in the end.
 	repository, unpacked := filepath.Join(making, "repository"), filepath.Join(making, "unpacked")
 	if err := os.MkdirAll(repository, dirMode); err != nil {
 		return err
@@ -94,7 +94,8 @@ func (i installation) fetch(ctx context.Context, o Options) error {
 	return os.Rename(made, i.home)
 }
 
-// build prepares it for the database in memory: half a minute that a start would take.
+// build prepares the distribution for the in-memory database: a start would take half a
+// minute for it.
 func (i installation) build(ctx context.Context, home string, out io.Writer) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, buildTime)

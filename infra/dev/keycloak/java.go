@@ -45,8 +45,8 @@ func findJava(ctx context.Context, out io.Writer) (string, error) {
 
 var quotedVersion = regexp.MustCompile(`version "(\d+)`)
 
-// javaVersion reads what `java -version` prints; 0 when it is nothing known. (Java 8
-// says 1.8, which is as much too old.)
+// javaVersion returns the version in the output of `java -version`, 0 when it is unknown.
+// (Java 8 prints 1.8, which is also too old.)
 func javaVersion(printed string) int {
 	found := quotedVersion.FindStringSubmatch(printed)
 	if found == nil {

@@ -1,7 +1,7 @@
-// Package keycloak runs a real Keycloak on this machine, for tests of what must work
-// with it as well as with the development issuer: its realm has the same users,
-// clients, secrets, roles and claims (see infra/dev/issuer), so a gateway changes
-// over by OIDC_ISSUER alone.
+// Package keycloak runs a real Keycloak on this machine, for tests of what must work with
+// it as well as with the development issuer: its realm has the same users, clients,
+// secrets, roles and claims (see infra/dev/issuer), so a gateway switches over by
+// OIDC_ISSUER alone.
 //
 // The passwords and secrets are published in realm.json. Everything listens on
 // 127.0.0.1 only; never expose it.
@@ -21,8 +21,8 @@ import (
 // Version is Keycloak's, the newest one that runs on Java 17, which is Debian 12's.
 const Version = "26.7.3"
 
-// Options say where Keycloak is kept, and what the web client differs in from
-// the realm of infra/keycloak.
+// Options say where Keycloak is kept, and how the web client differs from that of the
+// realm in infra/keycloak.
 type Options struct {
 	// Dir keeps the distribution, about 190 MB, from one start to the next. It is
 	// created if missing; several processes may use it at once.
@@ -32,16 +32,17 @@ type Options struct {
 	// PostLogoutRedirectURIs of the web client, compared exactly; empty means
 	// realm.json's.
 	PostLogoutRedirectURIs []string
-	// BackChannelLogoutURL is told about every session of the web client that ends.
-	// Empty means nobody is told.
+	// BackChannelLogoutURL is notified of every session of the web client that ends.
+	// Empty: no client is notified.
 	BackChannelLogoutURL string
 	// AccessTokenLifetime is in whole seconds; zero means realm.json's, five minutes.
 	AccessTokenLifetime time.Duration
-	// Out is told what takes time: the download, the start. Nil means nobody is.
+	// Out gets a line for each slow step: the download, the start. Nil: nothing is
+	// printed.
 	Out io.Writer
 }
 
-// Server is a Keycloak that answers.
+// Server is a running Keycloak.
 type Server struct {
 	issuer string
 	admin  admin
@@ -49,10 +50,10 @@ type Server struct {
 }
 
 // Start returns a Keycloak that answers, with nothing in it but the realm. The first
-// one fetches the distribution from Maven Central and builds it, which takes a minute
-// or two; later ones take 15 to 60 seconds. It ends when ctx ends, when Stop is called,
-// or when this process dies, and forgets everything then. Errors say what to do, or
-// quote Keycloak's log.
+// start fetches the distribution from Maven Central and builds it, which takes a minute
+// or two; later ones take 15 to 60 seconds. Keycloak ends when ctx ends, when Stop is
+// called, or when this process dies, and then forgets everything. Errors say what to do,
+// or quote Keycloak's log.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Out == nil {
 		o.Out = io.Discard

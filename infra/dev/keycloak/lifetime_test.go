@@ -24,11 +24,11 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// linkToDirectory is the directory of the distribution under a name of the test's own,
-// by which its processes can be told from others.
+// linkToDirectory returns a link to the distribution's directory, by whose name the test
+// recognizes its own processes.
 func linkToDirectory(t *testing.T) string {
 	t.Helper()
-	realms(t) // it is there now
+	realms(t) // it exists now
 	dir, err := directory()
 	link := filepath.Join(t.TempDir(), "link")
 	if err == nil {
@@ -76,7 +76,7 @@ func TestEndsWithItsContext(t *testing.T) {
 	cancel()
 	for deadline := time.Now().Add(inOrder.Wait); len(processesOf(dir)) > 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("it goes on")
+			t.Fatal("Keycloak still runs")
 		}
 	}
 	for range 2 {
@@ -91,7 +91,8 @@ func TestEndsWithItsContext(t *testing.T) {
 	answer.Body.Close()
 }
 
-// A port that another Keycloak has, with the same realm, is the hardest to tell.
+// A port is hardest to recognize as taken when another Keycloak has it, with the same
+// realm.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	dir := linkToDirectory(t)
@@ -108,7 +109,7 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server, err := run(t.Context(), found, port, realmfile.Realm, io.Discard); !errors.Is(err, proc.ErrPortTaken) {
-		t.Errorf("%v, %v", server, err)
+		t.Errorf("%v, %v; want ErrPortTaken", server, err)
 	}
 	if left := processesOf(dir); len(left) > 0 {
 		t.Errorf("left running: %v", left)
@@ -125,7 +126,7 @@ func TestStartIsGivenUp(t *testing.T) {
 		cancel()
 	}()
 	if server, err := Start(ctx, Options{Dir: dir}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, %v", server, err)
+		t.Errorf("%v, %v; want context.Canceled", server, err)
 	}
 	if left := processesOf(dir); len(left) > 0 {
 		t.Errorf("left running: %v", left)

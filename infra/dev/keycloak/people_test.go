@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
-// A person's story, once a user because EndSessions ends all that a user has: sign in,
-// refresh, sign in elsewhere, be signed out by an administrator.
+// A user's story, told once per user because EndSessions ends all of a user's sessions:
+// sign in, refresh, sign in elsewhere, be signed out by an administrator.
 func TestPeople(t *testing.T) {
 	t.Parallel()
 	keycloak, develop := realms(t)
@@ -47,11 +47,11 @@ func TestPeople(t *testing.T) {
 			}
 			session := keycloak.sessionOf(t, real)
 			if keycloak.sessionOf(t, refreshed) != session {
-				t.Error("a refresh is another session")
+				t.Error("a refresh began another session")
 			}
 
 			if keycloak.told(t, session) {
-				t.Error("told of an end before there is one")
+				t.Error("the client was notified before the session ended")
 			}
 			if err := shared.keycloak.EndSessions(t.Context(), user.Username); err != nil {
 				t.Fatal(err)

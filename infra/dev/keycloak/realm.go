@@ -16,7 +16,7 @@ const (
 	listSeparator = "##"
 )
 
-// configure returns the realm with the options' differences.
+// configure returns the realm with the options applied.
 func configure(o Options) ([]byte, error) {
 	if o.AccessTokenLifetime < 0 || o.AccessTokenLifetime%time.Second != 0 {
 		return nil, errors.New("AccessTokenLifetime has to be whole seconds")

@@ -110,7 +110,7 @@ func TestOptions(t *testing.T) {
 		web.Attributes["post.logout.redirect.uris"] != "http://127.0.0.1:1/##http://127.0.0.1:2/" ||
 		web.Attributes["backchannel.logout.url"] != "http://127.0.0.1:1/c" ||
 		web.Attributes["pkce.code.challenge.method"] != "S256" || realm.AccessTokenLifespan != 7 {
-		t.Errorf("%+v, %d s", web, realm.AccessTokenLifespan)
+		t.Errorf("the options gave %+v, %d s", web, realm.AccessTokenLifespan)
 	}
 	for _, lifetime := range []time.Duration{-time.Second, 1500 * time.Millisecond} {
 		if _, err := configure(Options{AccessTokenLifetime: lifetime}); err == nil {
@@ -119,8 +119,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Of a realm without its version Keycloak believes that it is old, and adds what old
-// realms lack.
+// Keycloak takes a realm without a version for an old one, and adds what old realms lack.
 func TestVersionOfTheRealm(t *testing.T) {
 	t.Parallel()
 	if got := configured(t, Options{}).KeycloakVersion; got != Version {

@@ -53,14 +53,14 @@ func TestAddedUserIsAPlayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Keycloak names the default role itself too.
+	// Keycloak also lists the default role itself.
 	got := keycloak.claims(t, token.AccessToken, issuer.DefaultAudience)["realm_access"]
 	if want := map[string]any{"roles": []any{"default-roles-miniserver", issuer.RolePlayer}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("roles are %v, want %v", got, want)
 	}
 }
 
-// Whoever has a refresh token that was used before may be a thief.
+// A client that sends a used refresh token may be a thief.
 func TestRefreshTokenIsGoodOnce(t *testing.T) {
 	t.Parallel()
 	keycloak, _ := realms(t)

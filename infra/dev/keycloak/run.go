@@ -26,12 +26,12 @@ const (
 	askTimeout   = 10 * time.Second
 )
 
-// inOrder takes it one second.
+// inOrder ends Keycloak in order, which takes one second.
 var inOrder = proc.Step{Signal: syscall.SIGTERM, Wait: 15 * time.Second}
 
-// javaOptions are those of bin/kc.sh, except for what makes a small server of one that
-// does little: a small heap, one compiler, no files in /tmp. Java is started without
-// the script, so that there is one process, which dies with us.
+// javaOptions are those of bin/kc.sh, changed for a small server: a small heap, one
+// compiler, no files in /tmp. Java is started without the script, so that there is one
+// process, which dies with us.
 var javaOptions = []string{
 	"-Xms64m", "-Xmx384m", "-XX:MetaspaceSize=96M", "-XX:MaxMetaspaceSize=256m",
 	"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError",
@@ -39,7 +39,7 @@ var javaOptions = []string{
 	"-Djava.util.concurrent.ForkJoinPool.common.threadFactory=io.quarkus.bootstrap.forkjoin.QuarkusForkJoinWorkerThreadFactory",
 	"-Djava.util.logging.manager=org.jboss.logmanager.LogManager",
 	"-Dpicocli.disable.closures=true", "-Dquarkus-log-max-startup-records=10000",
-	// Without it the transaction manager takes a port, only to have a number of its own.
+	// Otherwise the transaction manager occupies a port, only to have a unique number.
 	"-DCoreEnvironmentBean.processImplementationClassName=com.arjuna.ats.internal.arjuna.utils.UuidProcessId",
 	"--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
 	"--add-opens=java.base/java.security=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -67,7 +67,7 @@ func run(ctx context.Context, found installation, port int, realm []byte, out io
 			}
 			err := s.answers(ctx)
 			if err != nil {
-				_ = proc.Sleep(ctx, readyPoll) // what starts needs the processor more than we do
+				_ = proc.Sleep(ctx, readyPoll) // Keycloak needs the processor more than we do
 			}
 			return err
 		},
@@ -85,15 +85,15 @@ func run(ctx context.Context, found installation, port int, realm []byte, out io
 	return s, nil
 }
 
-// answers asks as our administrator: on our port may be another's Keycloak.
+// answers asks as our administrator: the port may be that of another Keycloak.
 func (s *Server) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return s.admin.call(ctx, http.MethodGet, "", nil, nil)
 }
 
-// prepareHome makes a directory for one server, in which only the data is its own. It
-// is among the temporary ones: the system clears away what a killed process leaves.
+// prepareHome makes a directory for one server, in which only the data is its own. It is
+// a temporary directory, so the system removes what a killed process leaves.
 func prepareHome(found installation, realm []byte) (string, error) {
 	home, err := os.MkdirTemp("", "miniserver-keycloak-") // mode 0700
 	if err != nil {
@@ -124,8 +124,8 @@ func (i installation) command(home, base string, port int) *exec.Cmd {
 	return cmd
 }
 
-// environment is the whole of Keycloak's: a setting of the user's, such as KC_DB, would
-// otherwise change what is tested.
+// environment is Keycloak's whole environment: a setting of the user's, such as KC_DB,
+// would otherwise change what is tested.
 func environment(own ...string) []string {
 	return append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"}, own...)
 }

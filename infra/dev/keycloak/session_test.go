@@ -18,7 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// authTime is when somebody last proved who they are.
+// authTime returns when the user last authenticated.
 func (r realm) authTime(t *testing.T, token *oauth2.Token) int64 {
 	t.Helper()
 	var seen int64
@@ -38,7 +38,7 @@ func (r realm) authTime(t *testing.T, token *oauth2.Token) int64 {
 	return seen
 }
 
-// Keycloak remembers people: a second sign-in shows no form and proves nothing new,
+// Keycloak remembers users: a second sign-in shows no form and does not change auth_time,
 // unless prompt=login asks for it.
 func TestProvingAgain(t *testing.T) {
 	t.Parallel()
@@ -71,8 +71,8 @@ func TestProvingAgain(t *testing.T) {
 	}
 }
 
-// The client signs somebody out, server to server. Both issuers understand the same
-// forms, and tell the client of it over the back channel except for a revocation.
+// The client signs a user out, server to server. Both issuers accept the same forms, and
+// notify the client over the back channel, except of a revocation.
 func TestClientSignsOut(t *testing.T) {
 	t.Parallel()
 	keycloak, develop := realms(t)
@@ -107,10 +107,10 @@ func TestClientSignsOut(t *testing.T) {
 			target, values := form(token)
 			status := postAsWebClient(t, target, values)
 			if told := issuer.told(t, issuer.sessionOf(t, token)); told != (target == endpoints.EndSession) {
-				t.Errorf("%s, %s: told %v", issuer.url, way, told)
+				t.Errorf("%s, %s: the client was notified: %v", issuer.url, way, told)
 			}
 			if status >= http.StatusBadRequest {
-				t.Errorf("%s, %s: %d", issuer.url, way, status)
+				t.Errorf("%s, %s: answered %d", issuer.url, way, status)
 			}
 			_, err = issuer.refresh(t, token.RefreshToken)
 			wantRefusal(t, way, err, "invalid_grant")

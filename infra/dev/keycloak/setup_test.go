@@ -18,7 +18,7 @@ import (
 
 const startTimeout = 20 * time.Minute // the first time downloads
 
-// shared are the servers that all tests use; starting them takes too long for more.
+// shared are the servers that all tests use; starting them takes too long for each test.
 var shared struct {
 	once     sync.Once
 	err      error

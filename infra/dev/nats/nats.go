@@ -31,8 +31,8 @@ type Options struct {
 	Dir string
 	// Port to listen on if it is free; 0 for the one used last time, or any.
 	Port int
-	// Users may do what their rights say and no more, beside the one of [Server.URL], who
-	// may do everything. They have its password.
+	// Users have the rights given here and no others; the user of [Server.URL] may do
+	// everything. All have its password.
 	Users map[string]rights.Rights
 }
 

@@ -50,7 +50,7 @@ func TestKeepsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Start(servertest.Context(t), Options{Dir: dir}); !errors.Is(err, proc.ErrInUse) {
-		t.Errorf("second NATS on one directory: %v", err)
+		t.Errorf("second NATS on one directory: %v, want ErrInUse", err)
 	}
 	servertest.Stop(t, n)
 	servertest.Stop(t, n)
@@ -86,7 +86,7 @@ func TestAvoidsTakenPort(t *testing.T) {
 	}
 	servertest.Stop(t, n)
 	if err := n.run(port); !errors.Is(err, proc.ErrPortTaken) {
-		t.Errorf("run on a taken port: %v", err)
+		t.Errorf("run on a taken port: %v, want ErrPortTaken", err)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestUserReachesItsSubjectsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := listened.NextMsg(10 * time.Second); err != nil {
-		t.Errorf("it does not hear what it has a right to: %v", err)
+		t.Errorf("no message on a subject that the user may read: %v", err)
 	}
 }
 

@@ -85,8 +85,7 @@ func shutdown(s *server.Server) error {
 	}
 }
 
-// complaints drops everything a server logs but the reasons it gives for not
-// starting.
+// complaints drops everything that a server logs, except its reasons for not starting.
 type complaints struct {
 	mu    sync.Mutex
 	fatal error
@@ -98,7 +97,7 @@ func (l *complaints) first() error {
 	return l.fatal
 }
 
-// Fatalf keeps the first reason; the server goes on as well as it can.
+// Fatalf keeps the first reason; the server continues as well as it can.
 func (l *complaints) Fatalf(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	for _, arg := range args {

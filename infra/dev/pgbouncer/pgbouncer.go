@@ -37,7 +37,7 @@ type Options struct {
 	// Programs is where its package is unpacked; the first start downloads it, about
 	// 1 MB with its libraries.
 	Programs string
-	// Progress, if not nil, is told of the download, a line a step.
+	// Progress, if not nil, gets one line per step of the download.
 	Progress io.Writer
 	// Server is the URL of the Postgres server; its databases are reached by their names.
 	Server string
@@ -47,8 +47,8 @@ type Options struct {
 	PoolSize int
 }
 
-// Server is a running PgBouncer in transaction mode: a client has a connection to
-// Postgres for the time of a transaction. It is reachable on loopback only.
+// Server is a running PgBouncer in transaction mode: a client holds a connection to
+// Postgres for one transaction. It is reachable on loopback only.
 type Server struct {
 	o      Options
 	dir    string
@@ -132,10 +132,10 @@ func (b *Server) run(ctx context.Context, program, libraries string) error {
 	return err
 }
 
-// configure writes its configuration and the password that clients must have, which
-// it also logs in to Postgres with.
+// configure writes the configuration and the password, which clients must give and
+// PgBouncer gives to Postgres.
 func (b *Server) configure() error {
-	// As root it reads its files, and goes on as the account that Postgres has.
+	// As root it reads its files, and then runs as Postgres's account.
 	user := ""
 	if account, err := home.ServerAccount(); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Package postgres starts a PostgreSQL server. Several processes may start it on the same
 // directory at once (test binaries of many packages do): they share one server, which
-// ends with the last of them, be it stopped or killed.
+// ends when the last of them stops it or is killed.
 package postgres
 
 import (
@@ -33,7 +33,7 @@ const (
 	quitWait     = 6 * time.Second // PostgreSQL itself kills after 5 s
 )
 
-// Ways down: "fast" rolls back and writes a checkpoint, "immediate" leaves the next
+// Ways to stop: "fast" rolls back and writes a checkpoint, "immediate" leaves the next
 // start to recover.
 var (
 	fast      = proc.Step{Signal: syscall.SIGINT, Wait: fastWait}
@@ -50,7 +50,7 @@ type Options struct {
 	// (fsync, synchronous_commit and full_page_writes off) tests run faster,
 	// and a crash may cost the whole database.
 	Durable bool
-	// Log, if not nil, is told what happens to servers left running.
+	// Log, if not nil, gets what happens to servers left running.
 	Log *slog.Logger
 }
 
@@ -93,8 +93,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 // URL returns the connection string, password included.
 func (p *Server) URL() string { return p.databaseURL(databaseName) }
 
-// URLAs returns the connection string of another login with the same password, which
-// the caller makes.
+// URLAs returns the connection string of another login, which the caller creates with the
+// same password.
 func (p *Server) URLAs(login string) string {
 	return fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", login, p.password, proc.Address(p.port), databaseName)
 }
@@ -141,8 +141,8 @@ func (p *Server) start(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// share joins the server's users. When nobody was left its watcher lets nobody in
-// until it is gone; one that hangs is ended here.
+// share joins the server's users. After the last user has left, the watcher admits none
+// until the server is gone; a server that hangs is ended here.
 func (p *Server) share(ctx context.Context) (*proc.Users, error) {
 	path := filepath.Join(p.dir, name+proc.UsersSuffix)
 	soon, cancel := context.WithTimeoutCause(ctx, adoptTimeout, proc.ErrInUse)

@@ -82,12 +82,12 @@ func TestPostgresDurable(t *testing.T) {
 	defer p.Stop()
 	for _, setting := range []string{"fsync", "synchronous_commit", "full_page_writes"} {
 		if got := query(t, p.URL(), "SHOW "+setting); got != "on" {
-			t.Errorf("%s = %s", setting, got)
+			t.Errorf("%s = %s, want on", setting, got)
 		}
 	}
 	o.Durable = false
 	if _, err := Start(servertest.Context(t), o); !errors.Is(err, proc.ErrInUse) {
-		t.Errorf("started otherwise while in use: %v", err)
+		t.Errorf("started with other options while in use: %v", err)
 	}
 	servertest.Stop(t, p)
 	leftDurably, err := Start(servertest.Context(t), o)
@@ -109,7 +109,7 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	servertest.Stop(t, p)
 	printed, err := os.ReadFile(filepath.Join(dir, "postgres.log"))
 	if err != nil || strings.Contains(string(printed), "was not properly shut down") {
-		t.Errorf("PostgreSQL was cut off: %v\n%s", err, printed)
+		t.Errorf("PostgreSQL was not shut down: %v\n%s", err, printed)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestServerThatHangsIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servertest.Kill(by) // which continues what was stopped of its watcher's group, so stop it after
+	servertest.Kill(by) // this continues stopped processes of the watcher's group, so stop the server after it
 	syscall.Kill(pid, syscall.SIGSTOP)
 	users.Close()
 	p := started(t, dir)
@@ -193,9 +193,9 @@ func TestTakenPortIsAvoided(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// Not only when FreePort sees it: also when bind finds out.
+	// Also when only bind finds the port taken, not FreePort.
 	if err := p.run(servertest.Context(t), Options{Binaries: servertest.Binaries(t)}); !errors.Is(err, proc.ErrPortTaken) {
-		t.Errorf("on a taken port: %v", err)
+		t.Errorf("on a taken port: %v, want ErrPortTaken", err)
 	}
 	p = started(t, dir)
 	if p.port == port {
@@ -207,7 +207,7 @@ func TestTakenPortIsAvoided(t *testing.T) {
 func TestInterruptedInitdbIsRepeated(t *testing.T) {
 	t.Parallel()
 	dir := servertest.Dir(t)
-	servertest.Binaries(t) // before its time counts
+	servertest.Binaries(t) // before the time runs
 	cmd := servertest.Helper(t, "share", dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestPostgresCancelled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(servertest.Context(t), 300*time.Millisecond)
 	defer cancel()
 	if _, err := Start(ctx, Options{Dir: dir, Binaries: b}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("start within 300 ms: %v", err)
+		t.Errorf("start within 300 ms: %v, want DeadlineExceeded", err)
 	}
 	if left := servertest.ProcessesOf(dir); left != nil {
 		t.Errorf("left running: %v", left)
@@ -252,7 +252,7 @@ func TestPostgresTellsWhyItDoesNotStart(t *testing.T) {
 	}
 	_, err := Start(servertest.Context(t), Options{Dir: dir, Binaries: servertest.Binaries(t)})
 	if !errors.Is(err, proc.ErrExited) || !strings.Contains(err.Error(), "pg_control") || !strings.Contains(err.Error(), "delete") {
-		t.Errorf("unhelpful: %v", err)
+		t.Errorf("unhelpful error: %v", err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // adoptOrRun sets p.running and p.port to a server that answers.
 func (p *Server) adoptOrRun(ctx context.Context, o Options) error {
 	if left := p.leftRunning(); left != nil {
-		left.FindWatcher(p.data) // ends with it, or it would wait for our lock
+		left.FindWatcher(p.data) // it ends with the server, or it would wait for our lock
 		err := left.WaitReady(ctx, adoptTimeout, p.ping)
 		if ctx.Err() != nil {
 			return err
@@ -40,7 +40,7 @@ func (p *Server) adoptOrRun(ctx context.Context, o Options) error {
 		if err := left.End(steps...); err != nil {
 			return err
 		}
-		// Asking who uses it may have cost our share; its watcher ends with it.
+		// Sole may have lost our share of the lock; the watcher ends with the server.
 		if err := p.users.Again(ctx); err != nil {
 			return err
 		}
@@ -55,12 +55,12 @@ func (p *Server) adoptOrRun(ctx context.Context, o Options) error {
 	return err
 }
 
-// errBackendsLeft says that the server before this one was killed and that some of
-// its processes have not noticed yet.
+// errBackendsLeft says that the previous server was killed and that some of its processes
+// have not noticed yet.
 var errBackendsLeft = errors.New("processes of the server before are still there")
 
-// runAlone is run, once the processes of a server that was killed are gone. They
-// end by themselves as soon as they have nothing to do.
+// runAlone calls run when the processes of a killed server are gone. They end by
+// themselves as soon as they have nothing to do.
 func (p *Server) runAlone(ctx context.Context, o Options) error {
 	for deadline := time.Now().Add(backendsWait); ; {
 		err := p.run(ctx, o)
@@ -111,7 +111,7 @@ func (p *Server) leftRunning() *proc.Child {
 	return proc.AdoptNoted(filepath.Join(p.data, pidFileName), name, p.data)
 }
 
-// The file in which PostgreSQL says where it runs, and two of its lines; see
+// The file in which PostgreSQL notes its pid and port, and the lines of these; see
 // PostgreSQL's miscadmin.h.
 const (
 	pidFileName       = "postmaster.pid"
@@ -126,10 +126,10 @@ func (p *Server) pidFile() []string {
 	return strings.Split(string(b), "\n")
 }
 
-// disownPIDFile prepares the file of a server that is gone for the next one.
-// PostgreSQL does not start while the recorded pid exists, be it another
-// program's or a zombie's, unless it is that of its grandparent. Saying so,
-// instead of deleting the file, keeps its check for backends that still run.
+// disownPIDFile prepares a dead server's pid file for the next server. PostgreSQL does
+// not start while the recorded pid exists, be it another program's or a zombie's, unless
+// it is its grandparent's. Writing our pid, instead of deleting the file, keeps the check
+// for backends that still run.
 func (p *Server) disownPIDFile() error {
 	lines := p.pidFile()
 	if lines == nil {

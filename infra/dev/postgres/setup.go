@@ -27,8 +27,8 @@ const (
 	volatileFlag = "fsync=off"
 )
 
-// arguments returns the command line: all settings are on it, so that the
-// files initdb wrote stay as they are and /proc tells how a server was started.
+// arguments returns the command line, which has all settings: the files that initdb wrote
+// stay as they are, and /proc shows how a server was started.
 func (p *Server) arguments(durable bool) []string {
 	settings := []string{
 		"listen_addresses=" + proc.Loopback,
@@ -69,7 +69,7 @@ func (p *Server) initialize(ctx context.Context, o Options) error {
 	at := filepath.Dir(p.data)
 	leftovers, _ := filepath.Glob(filepath.Join(at, initPrefix+"*"))
 	for _, path := range leftovers {
-		_ = os.RemoveAll(path) // an initdb may still be writing; next time then
+		_ = os.RemoveAll(path) // an initdb may still be writing; the next start removes them then
 	}
 	tmp, err := os.MkdirTemp(at, initPrefix)
 	if err != nil {

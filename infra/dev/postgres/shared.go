@@ -18,8 +18,8 @@ const leaveTimeout = 30 * time.Second
 func (p *Server) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	// Nobody starts or stops meanwhile: of two that stop at once, the second
-	// is then certainly the sole user.
+	// No other process starts or stops meanwhile: of two that stop at once, the second is
+	// then certainly the sole user.
 	starting, err := proc.Lock(ctx, filepath.Join(p.dir, name+proc.StartSuffix))
 	if err == nil {
 		defer starting.Close()

@@ -49,15 +49,15 @@ func adopt(pid int, name string, args ...string) *Child {
 	return c
 }
 
-// FindWatcher looks for the watcher of an adopted server, which has arg among its
-// arguments as its server has. There is none where somebody killed it.
+// FindWatcher finds the watcher of an adopted server: its parent, which has arg among its
+// arguments, too. There is none if it was killed.
 func (c *Child) FindWatcher(arg string) {
 	_, parent := c.stat()
 	c.watcher = adopt(parent, "sh", arg)
 }
 
-// Gone reports whether the process has ended. A zombie has: it holds nothing
-// any more, and in a container there may be nobody to reap it.
+// Gone reports whether the process has ended. A zombie has: it holds nothing any more,
+// and in a container it may never be reaped.
 func (c *Child) Gone() bool {
 	if c.Ended != nil {
 		select {

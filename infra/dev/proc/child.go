@@ -1,7 +1,7 @@
 // Package proc starts, watches and ends the processes of development and of tests:
-// servers, and the programs that are tested. None outlives who started it, not even
-// one that is killed. It also has what servers on one machine need of it: a port, a
-// log, a lock.
+// servers, and the programs that are tested. None outlives the process that started it,
+// even if that is killed. It also has what servers on one machine need: a port, a log, a
+// lock.
 //
 // Servers listen on 127.0.0.1 only, on ports below the ephemeral range. They run in
 // process groups of their own, so Ctrl-C in a terminal reaches the program that
@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// pollInterval is how often we look whether a process is ready or gone.
+// pollInterval is how often a process is checked for being ready or gone.
 const pollInterval = 5 * time.Millisecond
 
-// privateFile is the mode of what only we may read.
+// privateFile is the mode of files that only we may read.
 const privateFile = 0o600
 
 // Child is a program that this process started and that does not outlive it, or a
@@ -56,8 +56,8 @@ func Launch(cmd *exec.Cmd) (*Child, error) {
 	return start(cmd, syscall.SIGKILL)
 }
 
-// Command returns a command that runs for a while as we wait for it, away from our
-// terminal. It is killed with its children when ctx ends.
+// Command returns a command to be waited for, away from our terminal. It is killed with
+// its children when ctx ends.
 func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	detach(cmd)
@@ -115,7 +115,7 @@ func startHere(cmd *exec.Cmd, atOurEnd syscall.Signal) (*Child, error) {
 	return c, nil
 }
 
-// Environment is the whole environment of a server, whose libraries are in the
+// Environment returns the whole environment of a server, whose libraries are in the
 // directories of libraryPath, if that is not empty.
 func Environment(libraryPath string) []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C", "LC_ALL=C"}

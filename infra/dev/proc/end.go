@@ -20,7 +20,7 @@ type Step struct {
 const killWait = 5 * time.Second
 
 // End stops the process with the first step that works, and kills it and its children
-// when none does. It returns when the process is gone, and what watched it.
+// when none does. It returns when the process and its watcher are gone.
 func (c *Child) End(steps ...Step) error {
 	for _, s := range steps {
 		_ = c.Process.Signal(s.Signal) // fails only if it is gone already
@@ -42,7 +42,7 @@ func (c *Child) End(steps ...Step) error {
 
 // endWatcher kills the watcher and its group: without its server it has nothing to do.
 func (c *Child) endWatcher() error {
-	if c.watcher == nil || c.watcher.Gone() { // its number may be another's
+	if c.watcher == nil || c.watcher.Gone() { // its pid may be another's
 		return nil
 	}
 	_ = syscall.Kill(-c.watcher.Process.Pid, syscall.SIGKILL)
@@ -59,7 +59,7 @@ func (c *Child) waitGone(d time.Duration) bool {
 	return true
 }
 
-// children lists the direct children, as far as the kernel tells.
+// children lists the direct children that the kernel reports.
 func (c *Child) children() []*os.Process {
 	pid := strconv.Itoa(c.Process.Pid)
 	b, _ := os.ReadFile(filepath.Join("/proc", pid, "task", pid, "children"))

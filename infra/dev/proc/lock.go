@@ -73,17 +73,15 @@ func TryLock(path string) (*Held, error) {
 	return &Held{f}, nil
 }
 
-// Users is a place among the users of a server: a lock that they share. It is a
-// bare descriptor, because the garbage collector closes files that nobody refers to,
-// and the server would end.
+// Users is a share of the lock that all users of a server hold. It is a bare descriptor,
+// because the garbage collector closes unreferenced files, and the server would end.
 type Users struct {
 	path string
 	fd   int
 }
 
-// Share joins the users of a server until the lock is closed. It waits for a process
-// that holds the lock alone. Call it and Sole only while holding the server's start
-// lock.
+// Share joins the users of a server until the lock is closed. It waits while a process
+// holds the lock alone. Call it and Sole only while holding the server's start lock.
 func Share(ctx context.Context, path string) (*Users, error) {
 	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, privateFile)
 	if err != nil {
@@ -97,7 +95,7 @@ func Share(ctx context.Context, path string) (*Users, error) {
 	return u, nil
 }
 
-// Again takes the lock that Sole may have lost.
+// Again retakes the lock that Sole may have lost.
 func (u *Users) Again(ctx context.Context) error {
 	for {
 		err := syscall.Flock(u.fd, syscall.LOCK_SH|syscall.LOCK_NB)
@@ -113,9 +111,9 @@ func (u *Users) Again(ctx context.Context) error {
 	}
 }
 
-// Sole reports whether nobody else shares the lock. Either way it is lost and taken
-// again. No user can come in between, for that takes the start lock; the watcher can
-// when there are no others, and then keeps it.
+// Sole reports whether no other process shares the lock, which it releases and retakes.
+// No user can join in between, since that takes the start lock; the watcher can when
+// there are no other users, and then keeps the lock.
 func (u *Users) Sole() bool {
 	alone := syscall.Flock(u.fd, syscall.LOCK_EX|syscall.LOCK_NB)
 	again := syscall.Flock(u.fd, syscall.LOCK_SH|syscall.LOCK_NB)

@@ -15,8 +15,8 @@ const (
 	tailLines = 10
 )
 
-// logFile is what a server prints. from is where this run begins, so that an
-// error quotes nothing of an earlier run.
+// logFile is a server's log. from is where this run begins, so that an error quotes
+// nothing of an earlier run.
 type logFile struct {
 	path string
 	from int64

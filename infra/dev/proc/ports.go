@@ -15,9 +15,9 @@ const (
 	// Loopback is where servers listen.
 	Loopback = "127.0.0.1"
 
-	// Free ports are looked for in [firstPort, endPort). Linux gives outgoing
-	// connections ports from 32768 up: a server there would sometimes find its
-	// port taken by somebody's client.
+	// Free ports are looked for in [firstPort, endPort). Linux gives outgoing connections
+	// ports from 32768 up: a server there would sometimes find its port taken by a
+	// client.
 	firstPort = 15000
 	endPort   = 32768
 
@@ -26,17 +26,17 @@ const (
 	bindAttempts = 5
 )
 
-// nextPort is where the search goes on: at random per process, so that two
-// processes starting at once rarely try the same port, then upwards, so that
-// one process never offers a port twice in a row.
+// nextPort is where the search continues: at random per process, so that two processes
+// starting at once rarely try the same port, then upwards, so that one process never
+// offers a port twice in a row.
 var nextPort atomic.Uint32
 
 func init() { nextPort.Store(rand.Uint32N(endPort - firstPort)) }
 
-// FreePort returns a TCP port nobody listens on at 127.0.0.1: preferred if that
-// is free, otherwise one between 15000 and 32767, never an ephemeral port. A
-// preferred of 0 means none. The port is not reserved: whoever binds it must be
-// ready to lose a race and ask again.
+// FreePort returns a TCP port on which nothing listens at 127.0.0.1: preferred if that is
+// free, otherwise one between 15000 and 32767, never an ephemeral port. A preferred of 0
+// means none. The port is not reserved: the caller must be ready to lose a race for it
+// and ask again.
 func FreePort(preferred int) (int, error) {
 	if preferred > 0 && portFree(preferred) {
 		return preferred, nil
@@ -72,7 +72,7 @@ func portFree(port int) bool {
 	return l.Close() == nil
 }
 
-// Address is a port's on loopback.
+// Address returns the address of a port on loopback.
 func Address(port int) string { return net.JoinHostPort(Loopback, strconv.Itoa(port)) }
 
 // RememberedPort returns the port that OnFreePort noted in a file last time, or 0.
@@ -95,9 +95,9 @@ func rememberPort(path string, port int) error {
 	return os.WriteFile(path, []byte(strconv.Itoa(port)+"\n"), privateFile)
 }
 
-// OnFreePort calls start with free ports, the remembered or preferred one
-// first, until it does not return ErrPortTaken, and remembers the port in the file of
-// that name; "" is none.
+// OnFreePort calls start with free ports, the remembered or preferred one first, until it
+// does not return ErrPortTaken, and notes the port in the file remember, unless that is
+// "".
 func OnFreePort(preferred int, remember string, start func(port int) error) (int, error) {
 	if last := RememberedPort(remember); preferred == 0 {
 		preferred = last
@@ -107,7 +107,7 @@ func OnFreePort(preferred int, remember string, start func(port int) error) (int
 		if err != nil {
 			return 0, err
 		}
-		// Before the start: who adopts a server of ours has to know its port.
+		// Before the start: a process that adopts the server must know its port.
 		if err := rememberPort(remember, port); err != nil {
 			return 0, err
 		}

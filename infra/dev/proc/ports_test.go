@@ -17,11 +17,11 @@ func TestFreePort(t *testing.T) {
 	}
 	for _, port := range []int{first, second} {
 		if port < firstPort || port >= endPort {
-			t.Errorf("port %d", port)
+			t.Errorf("port %d is not in the range", port)
 		}
 	}
 	if first == second {
-		t.Errorf("port %d twice", first)
+		t.Errorf("got port %d twice", first)
 	}
 	if preferred, err := FreePort(first); err != nil || preferred != first {
 		t.Errorf("preferred %d, got %d, %v", first, preferred, err)

@@ -22,7 +22,7 @@ func (c *Child) WaitReady(ctx context.Context, bound time.Duration, check func(c
 	defer cancel()
 	bounded, exited := context.WithCancelCause(bounded)
 	defer exited(nil)
-	go func() { // a check may be waiting for whoever else has the port
+	go func() { // a check may be waiting for another program on the port
 		select {
 		case <-c.Ended:
 			exited(ErrExited)
@@ -51,7 +51,7 @@ func (p Permanent) Error() string { return p.Err.Error() }
 
 func (p Permanent) Unwrap() error { return p.Err }
 
-// Accepts is a check that somebody takes connections on a port.
+// Accepts returns a check that a port accepts connections.
 func Accepts(port int) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var dialer net.Dialer

@@ -16,18 +16,18 @@ type Server struct {
 	Command *exec.Cmd
 	// Log is the file that gets what it prints.
 	Log string
-	// Ready is asked until it returns nil, for as long as Within.
+	// Ready is called until it returns nil, for at most Within.
 	Ready  func(context.Context) error
 	Within time.Duration
-	// Stop ends one that does not get ready.
+	// Stop ends a server that does not get ready.
 	Stop []Step
 	// PIDFile, if not empty, is where its pid is noted.
 	PIDFile string
-	// Users are the processes that share it; nil if it is of this one alone. Without
-	// users it is sent Last.
+	// Users are the processes that share the server; nil if only this one uses it. When
+	// no user is left the server is sent Last.
 	Users *Users
 	Last  syscall.Signal
-	// Advice ends an error: what to do about it.
+	// Advice ends an error message: what to do about it.
 	Advice string
 }
 
@@ -64,7 +64,7 @@ func (s Server) Start(ctx context.Context) (*Child, error) {
 	return nil, fmt.Errorf("%w; the end of %s:\n%s%s", err, log.path, printed, s.Advice)
 }
 
-// portTaken is what servers print who cannot listen: of C, of Erlang, of Java.
+// portTaken is what servers in C, Erlang and Java print when they cannot listen.
 var portTaken = []string{"Address already in use", "eaddrinuse", "already bound"}
 
 func (s Server) launch() (*Child, error) {

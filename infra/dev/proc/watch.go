@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// watch is the parent of a server that the kernel cannot end with ours: several
-// processes share it, or it becomes another user, by which it loses the signal. It asks
-// for the lock of the users (descriptor 3) for itself, which it gets when the last of
-// them has ended, however it ended. Then it lets nobody in until the server is gone.
-// The server's pid goes to descriptor 4.
+// watch is the parent of a server that the kernel cannot end together with us: several
+// processes share it, or it changes its user, which drops the signal. It waits for the
+// exclusive lock of the users (descriptor 3), which it gets when the last of them has
+// ended, however it ended. Then it admits no user until the server is gone. It writes the
+// server's pid to descriptor 4.
 const watch = `signal=$1; shift
 "$@" 3>&- 4>&- &
 echo $! >&4
@@ -23,10 +23,10 @@ exec 4>&-
 flock -x 3 && kill -$signal $!
 wait $!`
 
-// launchWatched starts a server that is sent a signal when nobody shares the lock of
-// its users any more, as the caller does.
+// launchWatched starts a server that is sent a signal when no process shares the lock of
+// its users any more; the caller shares it.
 func launchWatched(cmd *exec.Cmd, users *Users, atTheEnd syscall.Signal) (*Child, error) {
-	// An open file of its own: the lock belongs to that.
+	// Open the file anew: a lock belongs to the open file.
 	lock, err := os.OpenFile(users.path, os.O_RDWR, privateFile)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,8 @@ func launchWatched(cmd *exec.Cmd, users *Users, atTheEnd syscall.Signal) (*Child
 	line, _ := bufio.NewReader(read).ReadString('\n')
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err == nil {
-		// The watcher has not waited for it: the pid is its own, even if it has ended.
+		// The watcher has not reaped it: the pid is not reused, even if the server has
+		// ended.
 		var handle *os.Process
 		if handle, err = os.FindProcess(pid); err == nil {
 			return &Child{Process: handle, watcher: watcher}, nil

@@ -9,8 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// erlScript stands in for Debian's erl, which knows only the place where the
-// system has Erlang.
+// erlScript replaces Debian's erl, which looks for Erlang only where the system has it.
 const erlScript = `#!/bin/sh
 export ROOTDIR='%s' BINDIR='%s' EMU=beam PROGNAME=erl
 exec "$BINDIR/erlexec" "$@"
@@ -56,12 +55,12 @@ log.console.level = warning
 		"RABBITMQ_NODENAME=miniserver@localhost", // one node for each port mapper: names need not differ
 		"RABBITMQ_MNESIA_BASE=" + data, "RABBITMQ_LOG_BASE=" + data,
 		"RABBITMQ_CONFIG_FILE=" + r.file(".conf"), "RABBITMQ_ENABLED_PLUGINS_FILE=" + r.file(".plugins"),
-		"RABBITMQ_CONF_ENV_FILE=/dev/null", // the system's is not for us
+		"RABBITMQ_CONF_ENV_FILE=/dev/null", // not the system's
 		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", nodePort),
 		fmt.Sprintf("RABBITMQ_CTL_DIST_PORT_MIN=%d", toolPort), fmt.Sprintf("RABBITMQ_CTL_DIST_PORT_MAX=%d", toolPort),
 		fmt.Sprintf("ERL_EPMD_PORT=%d", mapperPort), "ERL_EPMD_ADDRESS=" + proc.Loopback,
 		"RUNNING_UNDER_SYSTEMD=1", // the script becomes the server, so that signals reach it
-		// The last flag means nothing to the server: we know ours by it.
+		// The last flag means nothing to the server; we recognize ours by it.
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1} -miniserver " + r.dir,
 	}, libraryEnv(e.libraries)...)
 	return nil

@@ -35,8 +35,8 @@ var (
 	inOrder  = proc.Step{Signal: syscall.SIGTERM, Wait: termWait}
 	epmdStop = proc.Step{Signal: syscall.SIGTERM, Wait: epmdTermWait}
 
-	// packages are the server and what it needs of Erlang. The packages that
-	// manage a service of the system are not among them.
+	// packages are the server and the parts of Erlang that it needs, without those that
+	// manage a service of the system.
 	packages = []string{
 		"rabbitmq-server", "erlang-base", "erlang-asn1", "erlang-crypto", "erlang-eldap", "erlang-ftp", "erlang-inets",
 		"erlang-mnesia", "erlang-os-mon", "erlang-parsetools", "erlang-public-key", "erlang-runtime-tools", "erlang-snmp",
@@ -51,7 +51,7 @@ type Options struct {
 	// Programs is where the server's packages are unpacked; the first start
 	// downloads them, about 33 MB.
 	Programs string
-	// Progress, if not nil, is told of the download, a line a step.
+	// Progress, if not nil, gets one line per step of the download.
 	Progress io.Writer
 }
 

@@ -25,7 +25,7 @@ func (e erlang) only(pattern string) (string, error) {
 	return found[0], nil
 }
 
-// endLeftRunning ends the processes that our pid files tell of, if they really run.
+// endLeftRunning ends the processes that our pid files name, if they really run.
 func (r *Server) endLeftRunning() error {
 	var failures []error
 	for name, left := range map[string]*proc.Child{
@@ -97,8 +97,8 @@ func (r *Server) runServer(ctx context.Context, e erlang, bin, script string, ma
 	return err
 }
 
-// hello begins a conversation, as the protocol's section 4.2.2 has it, and expects
-// the server's first method.
+// hello begins a conversation (section 4.2.2 of the protocol) and expects the server's
+// first method.
 func (r *Server) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()

@@ -35,8 +35,8 @@ func (r *Server) configure(users map[string]rights.Rights) error {
 		{"supervised", "no"},
 		{"logfile", ""}, // standard output
 		{"always-show-logo", "no"},
-		// The arguments of the process must stay as they are: proc knows our
-		// servers by the path of this file.
+		// The arguments of the process must stay as they are: proc recognizes our servers
+		// by the path of this file.
 		{"set-proc-title", "no"},
 	}
 	if r.cluster {
@@ -59,7 +59,7 @@ func (r *Server) configure(users map[string]rights.Rights) error {
 	return os.WriteFile(r.file(".conf"), []byte(b.String()), home.PrivateFile)
 }
 
-// admit writes who may do what, unless that is to stay as it is.
+// admit writes the users' rights; nil users leave an existing file as it is.
 func (r *Server) admit(users map[string]rights.Rights) error {
 	if _, err := os.Stat(r.file(".acl")); users == nil && err == nil {
 		return nil

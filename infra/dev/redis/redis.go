@@ -25,7 +25,7 @@ const (
 	pingTimeout  = 2 * time.Second
 )
 
-// inOrder lets Redis write what it has; hung is for one that does not answer anyway.
+// inOrder lets Redis write its data; hung is for one that does not answer anyway.
 var (
 	inOrder = proc.Step{Signal: syscall.SIGTERM, Wait: termWait}
 	hung    = proc.Step{Signal: syscall.SIGTERM, Wait: hungWait}
@@ -41,8 +41,8 @@ type Options struct {
 	// the cluster is formed. The nodes of one share a Password.
 	Cluster  bool
 	Password string
-	// Users may do what their rights say and no more, beside the one of [Server.URL], who
-	// may do everything. They have its password, and stay for starts without Users.
+	// Users have the rights given here and no others; the user of [Server.URL] may do
+	// everything. All have its password, and stay for starts without Users.
 	Users map[string]rights.Rights
 }
 
@@ -59,10 +59,10 @@ type Server struct {
 	running  *proc.Child // nil once stopped
 }
 
-// Start returns a Redis server that answers. It keeps its data in an
-// append-only file flushed every second. A Dir serves one process at a time: a
-// second one gets [proc.ErrInUse]. ctx bounds the start only; when it ends meanwhile,
-// nothing is left running. Errors quote the server's log and say what to do.
+// Start returns a Redis server that answers. It keeps its data in an append-only file
+// flushed every second. A Dir serves one process at a time: a second one gets
+// [proc.ErrInUse]. ctx bounds the start only; if it ends meanwhile, nothing is left
+// running. Errors quote the server's log and say what to do.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	dir, err := home.Make(o.Dir)
 	if err != nil {
@@ -94,8 +94,8 @@ func (r *Server) URLAs(user string) string {
 	return fmt.Sprintf("redis://%s:%s@%s/0", user, r.password, proc.Address(r.port))
 }
 
-// Ports are where the server listens, and where a cluster's node talks to the
-// others (0 for one that is in none).
+// Ports returns where the server listens, and where a cluster's node talks to the others
+// (0 outside a cluster).
 func (r *Server) Ports() (port, bus int) { return r.port, r.busPort }
 
 // Stop ends the server after it has written its data, and returns when its

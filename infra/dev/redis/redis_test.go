@@ -105,9 +105,9 @@ func TestTakenPortIsAvoided(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// Not only when FreePort sees it: also when bind finds out.
+	// Also when only bind finds the port taken, not FreePort.
 	if err := r.run(servertest.Context(t), Options{Binaries: servertest.Binaries(t)}); !errors.Is(err, proc.ErrPortTaken) {
-		t.Errorf("on a taken port: %v", err)
+		t.Errorf("on a taken port: %v, want ErrPortTaken", err)
 	}
 	r = started(t, dir)
 	if r.port == port {
@@ -139,7 +139,7 @@ func TestUserReachesItsKeysOnly(t *testing.T) {
 			script.Run(ctx, c, []string{"mm:b"}).Err(), c.Exists(ctx, "session:a").Err(), c.XAdd(ctx, &redis.XAddArgs{Stream: "mm:s", Values: []string{"a", "b"}}).Err(),
 		} {
 			if may != nil {
-				t.Errorf("it may not do what it has a right to: %v", may)
+				t.Errorf("the user was refused what it has a right to: %v", may)
 			}
 		}
 		for what, err := range map[string]error{
@@ -152,7 +152,7 @@ func TestUserReachesItsKeysOnly(t *testing.T) {
 			"PUBLISH": c.Publish(ctx, "x", "y").Err(), "FUNCTION": c.Do(ctx, "FUNCTION", "FLUSH").Err(), "RESTORE": c.Do(ctx, "RESTORE", "mm:r", 0, "x").Err(),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "permission") && !strings.Contains(err.Error(), "can't access") {
-				t.Errorf("%s: %v, want that it has no permission", what, err)
+				t.Errorf("%s: %v, want it refused", what, err)
 			}
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// start sets r.running and r.port to a server that answers. One that another process
-// left was killed with it; it may be on its way out.
+// start sets r.running and r.port to a server that answers. A server that another process
+// left was killed with that process; it may still be ending.
 func (r *Server) start(ctx context.Context, o Options) error {
 	if left := proc.AdoptNoted(r.file(".pid"), program, r.file(".conf")); left != nil {
 		if err := left.End(hung); err != nil {
@@ -44,8 +44,8 @@ func (r *Server) run(ctx context.Context, o Options) error {
 	return err
 }
 
-// ping logs in and asks for a sign of life, in the protocol's inline form: a
-// client library would log every refused connection while the server starts.
+// ping logs in and sends PING, in the protocol's inline form: a client library would log
+// every refused connection while the server starts.
 func (r *Server) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

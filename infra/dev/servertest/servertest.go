@@ -1,5 +1,5 @@
-// Package servertest is what the tests of the servers share: directories that are
-// clean afterwards, and a second process that can be killed.
+// Package servertest is shared by the tests of the servers: directories that are cleaned
+// up, and a second process that can be killed.
 package servertest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/home"
 )
 
-// Environment of a test binary that runs as another process than the tests.
+// Environment of a test binary that runs as the second process.
 const (
 	helperMode = "SERVERTEST_MODE"
 	// HelperDir is where that process works.
@@ -34,7 +34,7 @@ const (
 	patience = 2 * time.Minute
 )
 
-// Main runs a package's tests, or what the other process does: help gets the mode and
+// Main runs a package's tests, or the work of the second process: help gets the mode and
 // the directory that Helper was called with.
 func Main(m *testing.M, help func(mode, dir string) error) int {
 	if mode := os.Getenv(helperMode); mode != "" {
@@ -71,7 +71,7 @@ func Binaries(t *testing.T) apt.Binaries {
 	return b
 }
 
-// Dir returns a directory that is removed with all that servers on it caused.
+// Dir returns a directory that is removed with all that servers on it left.
 func Dir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "server")
@@ -86,7 +86,7 @@ func Dir(t *testing.T) string {
 	return dir
 }
 
-// Context ends before the test's time is up.
+// Context returns a context that ends before the test's time is up.
 func Context(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -104,7 +104,7 @@ func Started[S interface{ Stop() error }](t *testing.T, server S, err error) S {
 	return server
 }
 
-// Stop stops a server and says how long that took.
+// Stop stops a server and logs how long that took.
 func Stop(t *testing.T, s interface{ Stop() error }) {
 	t.Helper()
 	began := time.Now()
@@ -129,7 +129,7 @@ func ProcessesOf(dir string) []int {
 	return pids
 }
 
-// Helper is this test binary as another process.
+// Helper returns a command that runs this test binary as another process.
 func Helper(t *testing.T, mode, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(Context(t), os.Args[0])
@@ -138,8 +138,8 @@ func Helper(t *testing.T, mode, dir string) *exec.Cmd {
 	return cmd
 }
 
-// Serve is what a Helper does to be served by: it says what Serving reads, and goes on
-// until it is killed.
+// Serve is what a Helper does for Serving: it prints what Serving reads, and blocks until
+// it is killed.
 func Serve(pid int, url string) {
 	fmt.Printf("%d %s\n", pid, url)
 	select {}
@@ -149,7 +149,7 @@ func Serve(pid int, url string) {
 // server's pid and address.
 func Serving(t *testing.T, mode, dir string) (by *exec.Cmd, pid int, url string) {
 	t.Helper()
-	Binaries(t) // before its time counts
+	Binaries(t) // before the time runs
 	by = Helper(t, mode, dir)
 	out, err := by.StdoutPipe()
 	if err = errors.Join(err, by.Start()); err != nil {
@@ -174,7 +174,7 @@ func WantGone(t *testing.T, pids ...int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); slices.ContainsFunc(pids, Alive); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("of the processes %d some live on: %d", pids, slices.DeleteFunc(pids, func(pid int) bool { return !Alive(pid) }))
+			t.Fatalf("of the processes %d some still run: %d", pids, slices.DeleteFunc(pids, func(pid int) bool { return !Alive(pid) }))
 		}
 	}
 }
@@ -185,7 +185,7 @@ func Alive(pid int) bool {
 	return syscall.Kill(pid, 0) == nil && !strings.Contains(string(status), "State:\tZ")
 }
 
-// Sleeper starts a program that does nothing and has no part in this.
+// Sleeper starts an unrelated program that does nothing.
 func Sleeper(t *testing.T, as *syscall.Credential) (pid int) {
 	t.Helper()
 	other := exec.Command("sleep", "100")

@@ -9,8 +9,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// BankPath is where the demo bank says what it gives (GET) and opens an account for
-// whoever asks (POST): one a day for each player, as long as the key is kept. It is an operator to the gateway.
+// BankPath is where the demo bank describes its offer (GET) and opens an account for the
+// caller (POST): one a day for each player, as long as the key is kept. To the gateway
+// the bank is an operator.
 const BankPath = "/demo/bank"
 
 // What every player begins with.
@@ -19,7 +20,7 @@ const (
 	bankBalance  = 100
 )
 
-// account is what the gateway answers when one is opened.
+// account is the gateway's answer when one is opened.
 type account struct {
 	AccountID int64       `json:"accountId"`
 	OwnerID   string      `json:"ownerUserId"`
@@ -42,8 +43,8 @@ func (s *shop) registerBank(mux *http.ServeMux, bank *service) {
 	})
 }
 
-// open opens the account of whose browser sent r, or returns the one that they have:
-// the key is the same each time.
+// open opens an account for the user whose browser sent r, or returns the one that they
+// have: the key is the same each time.
 func (s *shop) open(r *http.Request, bank *service) (opened account, err error) {
 	if r.Header.Get("X-CSRF") != "1" || s.origin.Check(r) != nil {
 		return opened, errCSRF
@@ -61,7 +62,7 @@ func (s *shop) open(r *http.Request, bank *service) (opened account, err error) 
 	return opened, bank.retry(ctx, "/v1/accounts", "demo-bank-"+owner, body, &opened)
 }
 
-// failed tells the log what people are not told.
+// failed logs what users are not shown.
 func (s *shop) failed(r *http.Request, err error) {
 	if kind := fault.Of(err); kind == fault.Internal || kind == fault.Unavailable {
 		s.log.ErrorContext(r.Context(), "order failed", "error", err.Error())

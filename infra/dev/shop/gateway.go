@@ -13,11 +13,10 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// maxAnswer bounds what is read of an answer of the gateway, which has a few
-// hundred bytes.
+// maxAnswer bounds how many bytes of the gateway's answer are read; it has a few hundred.
 const maxAnswer = 64 << 10
 
-// buyer returns the user id of whose browser sent r: the gateway knows its session.
+// buyer returns the user id behind r's session cookie, which the gateway knows.
 func (s *service) buyer(ctx context.Context, r *http.Request) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.gateway+"/v1/me", http.NoBody)
 	if err != nil {
@@ -35,12 +34,12 @@ func (s *service) buyer(ctx context.Context, r *http.Request) (string, error) {
 	case status == http.StatusUnauthorized:
 		return "", errSession
 	case status == http.StatusTooManyRequests && errors.As(err, &p):
-		return "", p // the buyer asked too often, and not the shop
+		return "", p // the buyer sent too many requests, not the shop
 	}
 	return "", away(err)
 }
 
-// write sends a write; again says whether the same may be sent once more.
+// write sends a write; again reports whether it may be sent once more.
 func (s *service) write(ctx context.Context, path, key string, body []byte, out any) (again bool, err error) {
 	token, err := s.tokens.get()
 	if err != nil {
@@ -61,12 +60,12 @@ func (s *service) write(ctx context.Context, path, key string, body []byte, out 
 	case status == 0 || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		return true, away(err)
 	}
-	// The shop did something wrong, and not the buyer: the problem is not wrapped.
+	// The fault is the shop's and not the buyer's: the problem is not wrapped.
 	return false, fmt.Errorf("%s answered %d: %v", path, status, err) //nolint:errorlint // its text only: it is not the buyer's fault
 }
 
-// ask sends a request and reads the answer to it into out. What the gateway
-// refuses with is a *problem.Problem; status is 0 when it did not answer.
+// ask sends a request and reads its answer into out. A refusal of the gateway is a
+// *problem.Problem; status is 0 when it did not answer.
 func (s *service) ask(request *http.Request, out any) (status int, err error) {
 	response, err := s.client.Do(request)
 	if err != nil {
@@ -87,8 +86,8 @@ func (s *service) ask(request *http.Request, out any) (status int, err error) {
 	return response.StatusCode, p
 }
 
-// away is the answer when a part that the shop needs is not there. The cause is
-// not wrapped: it may be a problem, which is the shop's and not the buyer's.
+// away is the error when a part that the shop needs does not answer. The cause is not
+// wrapped: it may be a problem, which is the shop's and not the buyer's.
 func away(cause error) error {
 	return &fault.Error{
 		Kind: fault.Unavailable, Code: "unavailable", RetryAfter: fault.DefaultRetryAfter,

@@ -18,7 +18,7 @@ const (
 	firstWait    = 100 * time.Millisecond // before the second try; it doubles
 )
 
-// service is a client of the gateway's API, as any purchase service is one.
+// service is a client of the gateway's API, like any purchase service.
 type service struct {
 	gateway string
 	client  *http.Client
@@ -34,8 +34,8 @@ func newService(o Options, clientID, clientSecret string) *service {
 	}
 }
 
-// receipt is what the buyer is told: what the gateway answered, and because of
-// what.
+// receipt is what the buyer gets: the gateway's answer, and the purchase or refund that
+// caused it.
 type receipt struct {
 	PurchaseID       string    `json:"purchase_id"`
 	UserID           string    `json:"user_id"`
@@ -57,13 +57,13 @@ func (s *service) purchase(r *http.Request, sku string) (receipt, error) {
 	return s.carryOut(r, "/v1/entitlements/grants", change{StockKeepingUnit: sku, Reason: "purchase", PurchaseID: id.Text("purchase", id.New())})
 }
 
-// refund names itself and not the purchase: this shop keeps no books.
+// refund has an id of its own, not the purchase's: this shop keeps no books.
 func (s *service) refund(r *http.Request, sku string) (receipt, error) {
 	return s.carryOut(r, "/v1/entitlements/revokes", change{StockKeepingUnit: sku, Reason: "refund", PurchaseID: id.Text("refund", id.New())})
 }
 
 func (s *service) carryOut(r *http.Request, path string, c change) (done receipt, err error) {
-	// Whoever ordered gets it, even if they close the browser at this moment.
+	// The order is carried out even if the buyer closes the browser at this moment.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), orderTimeout)
 	defer cancel()
 	if c.UserID, err = s.buyer(ctx, r); err != nil {
@@ -77,8 +77,7 @@ func (s *service) carryOut(r *http.Request, path string, c change) (done receipt
 	return done, s.retry(ctx, path, c.PurchaseID, body, &done)
 }
 
-// retry writes with the same key on every try: however many of them arrive, one
-// counts.
+// retry writes with the same key on every try: however many of them arrive, one counts.
 func (s *service) retry(ctx context.Context, path, key string, body []byte, out any) error {
 	for try, wait := 1, firstWait; ; try, wait = try+1, wait*2 {
 		again, err := s.write(ctx, path, key, body, out)

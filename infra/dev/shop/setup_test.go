@@ -38,7 +38,7 @@ type site struct {
 	gateway  atomic.Value // the http.Handler behind the shop
 }
 
-// setup starts a site. change may change how the shop sees it.
+// setup starts a site. change may change the shop's options.
 func setup(t testing.TB, change func(*site, *shop.Options)) *site {
 	t.Helper()
 	listener := listen(t, "")
@@ -70,7 +70,7 @@ func setup(t testing.TB, change func(*site, *shop.Options)) *site {
 	return s
 }
 
-// startGateway starts all functions, anew when they run.
+// startGateway starts all functions, or restarts them.
 func (s *site) startGateway() {
 	s.t.Helper()
 	runtime := fn.NewRuntime(s.settings, slog.New(slog.DiscardHandler), functions.All)
@@ -93,7 +93,7 @@ func (s *site) startIssuer(listener net.Listener) {
 	s.t.Cleanup(func() { _ = server.Stop() })
 }
 
-// listen on an address of loopback; "" is a free one.
+// listen listens on a loopback address; "" means a free one.
 func listen(t testing.TB, address string) net.Listener {
 	t.Helper()
 	for tries := 5; ; tries-- { // somebody else may take the port in between
@@ -121,7 +121,7 @@ func serve(t testing.TB, listener net.Listener, handler http.Handler) (origin st
 	return server.URL
 }
 
-// signIn returns a client with the session of somebody.
+// signIn returns a client with a user's session.
 func (s *site) signIn(name string) *http.Client {
 	s.t.Helper()
 	b := browser.New()
@@ -151,7 +151,7 @@ func (s *site) send(client *http.Client, path, body string, headers ...string) (
 	kit.Must(s.t, err)
 	var answer map[string]any
 	if err := json.Unmarshal(text, &answer); err != nil {
-		s.t.Fatalf("%d %s: %v", response.StatusCode, text, err)
+		s.t.Fatalf("answered %d %s: %v", response.StatusCode, text, err)
 	}
 	return response.StatusCode, answer
 }

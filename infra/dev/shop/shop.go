@@ -1,9 +1,8 @@
 // Package shop is a demo shop, the purchase service that you would write, and a demo
-// bank, which gives players something to send each other. It is
-// there for make run and for tests, so that there is something to try in the
-// browser, and it has no way into the system that another service has not: it asks
-// the gateway's API who buys, with the browser's own cookies, and grants with an
-// access token of its own.
+// bank, which gives players something to send each other. It exists for make run and for
+// tests, so that there is something to try in the browser. It has no more access to the
+// system than other services: it asks the gateway's API who buys, with the browser's own
+// cookies, and grants with an access token of its own.
 package shop
 
 import (
@@ -18,15 +17,15 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Paths of the shop, beside the gateway on the same origin: that is how it gets
-// the browser's session cookie.
+// Paths of the shop, beside the gateway on the same origin: so it gets the browser's
+// session cookie.
 const (
 	ItemsPath     = "/demo/shop"
 	PurchasesPath = "/demo/shop/purchases"
 	RefundsPath   = "/demo/shop/refunds"
 )
 
-// Options say where the shop is and who it is to the issuer.
+// Options say where the shop is, and which clients it and the bank are at the issuer.
 type Options struct {
 	GatewayURL   string // where the API answers, and the origin of the pages that may buy
 	IssuerURL    string
@@ -36,7 +35,7 @@ type Options struct {
 	BankClientID     string
 	BankClientSecret string
 
-	Log *slog.Logger // of what buyers are not told; nil for none
+	Log *slog.Logger // for what buyers are not shown; nil for none
 }
 
 // item is something to buy.
@@ -58,9 +57,9 @@ type shop struct {
 	log     *slog.Logger
 }
 
-// New returns the shop's handler; it answers below /demo/ and nowhere else. It
-// talks to nobody before the first purchase, so the gateway and the issuer may
-// start later. The error is about GatewayURL.
+// New returns the shop's handler; it answers below /demo/ and nowhere else. It sends no
+// request before the first purchase, so the gateway and the issuer may start later. The
+// error is about GatewayURL.
 func New(o Options) (http.Handler, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -95,7 +94,7 @@ var (
 	errItem      = fault.New(fault.Invalid, "request_invalid", "The shop does not sell this; GET "+ItemsPath+" lists what it sells.")
 )
 
-// maxBody is many times what a stock keeping unit needs.
+// maxBody is many times the bytes of a stock keeping unit.
 const maxBody = 4 << 10
 
 // order answers a purchase or a refund.
@@ -115,8 +114,8 @@ func (s *shop) order(carryOut func(*service, *http.Request, string) (receipt, er
 	}
 }
 
-// read returns what is ordered. Who may order it is for the gateway to say, but
-// that a page of ours asked can be seen here only.
+// read returns what is ordered. The gateway decides who may order; only here can be
+// checked that one of our pages sent the request.
 func (s *shop) read(w http.ResponseWriter, r *http.Request) (string, error) {
 	if r.Header.Get("X-CSRF") != "1" || s.origin.Check(r) != nil {
 		return "", errCSRF

@@ -14,24 +14,24 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// What somebody buys is theirs and nobody else's, and a refund takes it back.
+// A purchase belongs to its buyer and nobody else, and a refund takes it back.
 func TestPurchaseAndRefund(t *testing.T) {
 	t.Parallel()
 	s := setup(t, nil)
 	alice, bob := s.signIn("alice"), s.signIn("bob")
 	status, bought := s.send(alice, shop.PurchasesPath, sword)
 	if status != http.StatusOK || bought["status"] != "ACTIVE" || bought["version"] != 1.0 || bought["stock_keeping_unit"] != "sword" {
-		t.Fatalf("%d %v", status, bought)
+		t.Fatalf("the purchase answered %d %v", status, bought)
 	}
 	if n := s.count(`SELECT count(*) FROM entitlement.entitlements WHERE user_id = $1 AND status = 'ACTIVE'`, bought["user_id"]); n != 1 {
-		t.Errorf("alice has %d items", n)
+		t.Errorf("alice has %d items, want 1", n)
 	}
 	if _, his := s.send(bob, shop.PurchasesPath, sword); his["user_id"] == bought["user_id"] || his["purchase_id"] == bought["purchase_id"] || his["version"] != 1.0 {
 		t.Errorf("bob bought %v", his)
 	}
 	status, refunded := s.send(alice, shop.RefundsPath, sword)
 	if status != http.StatusOK || refunded["status"] != "REVOKED" || refunded["version"] != 2.0 || refunded["user_id"] != bought["user_id"] {
-		t.Fatalf("%d %v", status, refunded)
+		t.Fatalf("the refund answered %d %v", status, refunded)
 	}
 	for _, want := range []struct {
 		receipt map[string]any
@@ -39,13 +39,13 @@ func TestPurchaseAndRefund(t *testing.T) {
 	}{{bought, "purchase"}, {refunded, "refund"}} {
 		if n := s.count(`SELECT count(*) FROM entitlement.entitlement_audit WHERE user_id = $1 AND reason = $2 AND purchase_id = $3`,
 			want.receipt["user_id"], want.reason, want.receipt["purchase_id"]); n != 1 {
-			t.Errorf("%d audit rows of %v", n, want)
+			t.Errorf("%d audit rows of %v, want 1", n, want)
 		}
 	}
 }
 
-// Orders that are not a page's of this site, not readable, or not by somebody who
-// is signed in, change nothing.
+// Orders that come from no page of this site, cannot be read, or come without a session
+// change nothing.
 func TestRefusedOrders(t *testing.T) {
 	t.Parallel()
 	s := setup(t, nil)
@@ -84,15 +84,15 @@ func TestRefusedOrders(t *testing.T) {
 		}
 	}
 	if status, _ := s.send(alice, "/demo/other", sword); status != http.StatusNotFound {
-		t.Errorf("another path: %d", status)
+		t.Errorf("another path: %d, want 404", status)
 	}
 	if n := s.count(`SELECT count(*) FROM entitlement.entitlement_audit`); n != 0 {
-		t.Errorf("%d changes", n)
+		t.Errorf("%d changes, want none", n)
 	}
 }
 
-// breaking passes requests on to the gateway, but breaks the connection after the
-// first answers to grants: they were done, and the shop does not hear of it.
+// breaking passes requests on to the gateway, but breaks the connection after the first
+// answers to grants: they were done, and the shop gets no answer.
 type breaking struct {
 	*site
 	breaks atomic.Int64 // how many are left
@@ -119,23 +119,23 @@ func TestLostAnswer(t *testing.T) {
 			})
 			status, answer := s.send(s.signIn("alice"), shop.PurchasesPath, sword)
 			if status != want || want == http.StatusOK && answer["version"] != 1.0 || want != http.StatusOK && answer["code"] != "unavailable" {
-				t.Errorf("%d %v", status, answer)
+				t.Errorf("answered %d %v", status, answer)
 			}
 			if n := s.count(`SELECT count(*) FROM entitlement.entitlement_audit`); n != 1 {
-				t.Errorf("%d changes", n)
+				t.Errorf("%d changes, want 1", n)
 			}
 		})
 	}
 }
 
-// When the issuer comes back with other keys, and the gateway forgets the old ones,
-// the shop's token is no longer good, and it gets another.
+// When the issuer comes back with other keys, and the gateway forgets the old ones, the
+// shop's token becomes invalid, and it gets another.
 func TestIssuerWithNewKeys(t *testing.T) {
 	t.Parallel()
 	s := setup(t, nil)
 	alice := s.signIn("alice")
 	if status, answer := s.send(alice, shop.PurchasesPath, sword); status != http.StatusOK {
-		t.Fatalf("%d %v", status, answer)
+		t.Fatalf("the purchase answered %d %v", status, answer)
 	}
 	address, err := url.Parse(s.issuer.URL())
 	kit.Must(t, err)
@@ -143,12 +143,12 @@ func TestIssuerWithNewKeys(t *testing.T) {
 	s.startIssuer(listen(t, address.Host))
 	s.startGateway()
 	if status, answer := s.send(alice, shop.RefundsPath, sword); status != http.StatusOK || answer["version"] != 2.0 {
-		t.Errorf("%d %v", status, answer)
+		t.Errorf("the refund answered %d %v, want 200 with version 2", status, answer)
 	}
 }
 
-// What is wrong with the shop or behind it is not the buyer's fault, and its cause
-// is not shown to them.
+// A fault of the shop or behind it is not the buyer's, and its cause is not shown to
+// them.
 func TestNotTheBuyersFault(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -168,15 +168,15 @@ func TestNotTheBuyersFault(t *testing.T) {
 			s := setup(t, test.change)
 			status, answer := s.send(s.signIn("alice"), shop.PurchasesPath, sword)
 			if status != test.status || answer["code"] != test.code {
-				t.Errorf("%d %v", status, answer)
+				t.Errorf("answered %d %v", status, answer)
 			}
 			for _, secret := range []string{"127.0.0.1", "invalid_client", "role", "secret"} {
 				if strings.Contains(fmt.Sprint(answer["detail"]), secret) {
-					t.Errorf("the buyer is told: %s", answer["detail"])
+					t.Errorf("the buyer is shown: %s", answer["detail"])
 				}
 			}
 			if n := s.count(`SELECT count(*) FROM entitlement.entitlement_audit`); n != 0 {
-				t.Errorf("%d changes", n)
+				t.Errorf("%d changes, want none", n)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestOrdersAtOnce(t *testing.T) {
 	for range orders {
 		group.Go(func() {
 			if status, answer := s.send(alice, shop.PurchasesPath, sword); status != http.StatusOK {
-				t.Errorf("%d %v", status, answer)
+				t.Errorf("answered %d %v, want 200", status, answer)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestOrdersAtOnce(t *testing.T) {
 	}
 }
 
-// Everybody may look at what there is to buy.
+// Everybody may read the list of items.
 func TestItems(t *testing.T) {
 	t.Parallel()
 	goods, err := shop.New(shop.Options{GatewayURL: "http://127.0.0.1:1"})
@@ -222,6 +222,6 @@ func TestItems(t *testing.T) {
 		t.Errorf("%s %+v", response.Status, catalog)
 	}
 	if _, err := shop.New(shop.Options{GatewayURL: "no url"}); err == nil {
-		t.Error("a shop for no gateway")
+		t.Error("a shop without a valid gateway URL")
 	}
 }

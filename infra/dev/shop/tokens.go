@@ -10,8 +10,8 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// tokens gets the shop's access tokens by client credentials and keeps each until
-// shortly before its end.
+// tokens gets the shop's access tokens by client credentials and keeps each until shortly
+// before its expiry.
 type tokens struct {
 	issuer, clientID, clientSecret string
 	client                         *http.Client
@@ -21,8 +21,7 @@ type tokens struct {
 	last   string
 }
 
-// get returns an access token. The issuer is asked where it gives them when one is
-// first needed.
+// get returns an access token. The first call asks the issuer for its token endpoint.
 func (t *tokens) get() (string, error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
