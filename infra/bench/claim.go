@@ -17,7 +17,7 @@ const (
 	dueRows    = 1_000 // put in before every round, and all claimed in it
 )
 
-// outboxCopy is a table like the outbox, with what lies in it beside what is due.
+// outboxCopy is a table like the outbox, with other rows beside those that are due.
 type outboxCopy struct {
 	name, state string
 	queue       *lease.Queue[payload]
@@ -34,8 +34,8 @@ type payload struct {
 	data             []byte
 }
 
-// claim measures how long a claim takes beside many rows that it must not look
-// at: finished ones, and ones that are backed off.
+// claim measures how long a claim takes beside many rows that it must not read: finished
+// ones, and ones that are backed off.
 func (b *bench) claim(ctx context.Context) error {
 	database, err := b.database(ctx, "claim")
 	if err != nil {
@@ -80,7 +80,7 @@ func (b *bench) claim(ctx context.Context) error {
 	return nil
 }
 
-// make creates the table with all that the outbox has, and its other rows.
+// make creates a table like the outbox, with indexes and settings, and its other rows.
 func (t *outboxCopy) make(ctx context.Context, loaded int) error {
 	var options string
 	if err := t.bulk.QueryRow(ctx, `SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE oid = 'entitlement.outbox_events'::regclass`).Scan(&options); err != nil {
@@ -109,7 +109,7 @@ func (t *outboxCopy) make(ctx context.Context, loaded int) error {
 	return err
 }
 
-// round puts in rows that are due, claims all of them, and finishes them.
+// round inserts rows that are due, claims all of them, and finishes them.
 func (t *outboxCopy) round(ctx context.Context) error {
 	if err := insertRows(ctx, t.bulk, t.name, due, dueRows); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// client is one keep-alive HTTP/1.1 connection that can do just what is needed
-// here. The client of net/http would take the CPU from what is measured.
+// client is one keep-alive HTTP/1.1 connection that can do just what is needed here. The
+// client of net/http would take CPU from what is measured.
 type client struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -49,7 +49,7 @@ func (c *client) grant(user, key string) error {
 }
 
 // post sends a body with more header lines, each with its end, and returns the body of
-// the answer, which must have this status. No body is sent when it is empty.
+// the answer, which must have this status. An empty body is not sent.
 func (c *client) post(path, headers, body string, status int) ([]byte, error) {
 	c.out = fmt.Appendf(c.out[:0], "POST %s HTTP/1.1\r\nHost: bench\r\n%sContent-Length: %d\r\n\r\n%s", path, headers, len(body), body)
 	return c.answered(c.out, strconv.Itoa(status))
@@ -60,8 +60,8 @@ func (c *client) send(request []byte) error {
 	return err
 }
 
-// fetch sends one request and returns the body of its answer, which is good until
-// the next one. It fails unless that is a 200.
+// fetch sends one request and returns the body of its answer, which is valid until the
+// next one. It fails unless the status is 200.
 func (c *client) fetch(request []byte) ([]byte, error) { return c.answered(request, "200") }
 
 func (c *client) answered(request []byte, want string) ([]byte, error) {
@@ -89,8 +89,7 @@ func (c *client) answered(request []byte, want string) ([]byte, error) {
 	return body, err
 }
 
-// readHead reads an answer's status line and headers; length is -1 when they do
-// not tell it.
+// readHead reads an answer's status line and headers; length is -1 when they have none.
 func (c *client) readHead() (status string, length int, err error) {
 	line, err := c.in.ReadSlice('\n')
 	if err != nil {
@@ -120,7 +119,7 @@ const users = 1_000_000
 
 func randomUser() string { return strconv.Itoa(1 + rand.IntN(users)) }
 
-// randomKey has 18 digits, as those that pgbench makes.
+// randomKey has 18 digits, as pgbench's have.
 func randomKey() string { return strconv.FormatInt(1e17+rand.Int64N(9e17), 10) }
 
 // grants lets clients make new grants through the gateway at address.

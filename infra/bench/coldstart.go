@@ -17,8 +17,8 @@ import (
 // allTogether is the row of the process that holds every function.
 const allTogether = "all in one process"
 
-// start is one start of a process: the time from its exec to its first 200 of
-// either probe, and what is resident then.
+// start is one start of a process: the time from its exec to the first 200 of each probe,
+// and its resident memory then.
 type start struct {
 	alive, ready time.Duration
 	resident     float64 // MiB

@@ -15,8 +15,8 @@ import (
 
 const fetchBatch = 500
 
-// consume measures accepting events, with JetStream's fetches and
-// acknowledgements, beside those alone and beside one transaction an event.
+// consume measures accepting events, with JetStream's fetches and acknowledgements,
+// beside fetching and acknowledging alone and beside one transaction per event.
 func (b *bench) consume(ctx context.Context) error {
 	r, err := b.broker(ctx, "consume")
 	if err != nil {
@@ -55,8 +55,8 @@ func (b *bench) consume(ctx context.Context) error {
 	return nil
 }
 
-// consuming is an arm that publishes n events, which is not measured, and fetches
-// all of them with a new consumer, lets work see them, and acknowledges them.
+// consuming is an arm that publishes n events, which is not measured, fetches all of them
+// with a new consumer, passes them to work, and acknowledges them.
 func (r *broker) consuming(n int, work func(context.Context, []event.Delivery) error) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		if err := r.publishNew(ctx, n); err != nil {

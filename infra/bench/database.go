@@ -53,7 +53,7 @@ func (b *bench) admin(ctx context.Context, sql string) error {
 	return err
 }
 
-// pools returns one as functions have it, and one whose statements may take long.
+// pools returns a pool as functions have it, and one whose statements may take long.
 func (b *bench) pools(ctx context.Context, database string, size int32) (pool, bulk *pgxpool.Pool, err error) {
 	if pool, err = postgres.Open(database, size, "cache_statement"); err != nil {
 		return nil, nil, err

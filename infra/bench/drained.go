@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// drained counts what became of grants once everything has come to rest: rows in
-// each state, and players that were told twice.
+// drained counts the outcomes of grants once everything has come to rest: rows in each
+// state, and notifications that were sent twice.
 func (b *bench) drained(ctx context.Context) error {
-	s, err := b.system(ctx, "drained", "LOG_LEVEL=info") // its log tells what was sent
+	s, err := b.system(ctx, "drained", "LOG_LEVEL=info") // its log has what was sent
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (s *system) states(ctx context.Context, table string) (string, error) {
 	return strings.Join(list, ", "), err
 }
 
-// sentLines counts the notifications that the log channel sent, and how many of
-// those sendings were not the first of their notification.
+// sentLines counts the notifications that the log channel sent, and how many of them were
+// sent again.
 func sentLines(path string) (sent, again int, err error) {
 	log, err := os.ReadFile(path)
 	if err != nil {

@@ -24,7 +24,7 @@ type told struct {
 	at       time.Time
 }
 
-// follow opens a stream and sends what comes over it to events, until it is closed.
+// follow opens a stream and sends its events to events, until it is closed.
 func follow(ctx context.Context, address, path, header string, events chan<- told) (closing func(), err error) {
 	c, err := dial(ctx, address, "")
 	if err != nil {
@@ -58,7 +58,7 @@ func follow(ctx context.Context, address, path, header string, events chan<- tol
 	return c.close, nil
 }
 
-// open sends a request and returns its answer, which goes on until the client is
+// open sends a request and returns its answer, which continues until the client is
 // closed.
 func (c *client) open(request []byte) (io.Reader, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
@@ -77,8 +77,8 @@ func (c *client) open(request []byte) (io.Reader, error) {
 	return httputil.NewChunkedReader(c.in), c.conn.SetDeadline(time.Time{})
 }
 
-// live makes that many grants to players at a steady rate and returns how long each
-// took to come over their streams.
+// live makes total grants to players at a steady rate and returns how long each took to
+// come over their streams.
 func (b *bench) live(ctx context.Context, s *system, token string, players []player, events <-chan told, total int) ([]time.Duration, error) {
 	firstKey := 100_000_000_000_000_000 + rand.IntN(800_000_000_000_000_000)
 	sentAt := make([]time.Time, total)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bareServer is the least that could answer a probe.
+// bareServer is the smallest program that could answer a probe.
 const bareServer = `package main
 
 import (

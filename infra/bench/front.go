@@ -8,9 +8,9 @@ import (
 
 const frontClients = 32
 
-// front measures what the way through the gateway costs players who read what is
-// theirs, beside a bare net/http handler, and beside one that also asks Redis and
-// Postgres once each: what a request for an account cannot do without.
+// front measures what the gateway costs players who read their own data, beside a bare
+// net/http handler, and beside one that also asks Redis and Postgres once each: the least
+// that a request for an account needs.
 func (b *bench) front(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
@@ -70,7 +70,7 @@ func (b *bench) front(ctx context.Context) error {
 	return nil
 }
 
-// door is a system of an experiment, and its players.
+// door starts an experiment's system, with its players.
 func (b *bench) door(ctx context.Context, name string, issuer *tokenIssuer) (*system, []player, error) {
 	s, err := b.system(ctx, name, "OIDC_ISSUER="+issuer.url)
 	if err != nil {
@@ -92,7 +92,7 @@ func me(s *system, players []player, by func(player) string) []ask {
 	return asks
 }
 
-// overviews are those for everything at once. A part that failed would be cheap.
+// overviews are the requests for everything at once. A part that failed would be cheap.
 func overviews(s *system, players []player, by func(player) string) []ask {
 	asks := make([]ask, len(players))
 	for i, p := range players {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// grant measures grants over HTTP, through the gateway, beside the same writes
-// by pgbench: with everything that a grant causes until its player is told, and
-// with wakes and schedule off, so that both do the same. Every arm has a database
-// of its own, so that nobody drains another's events.
+// grant measures grants over HTTP, through the gateway, beside the same writes by
+// pgbench: with everything up to the sent notification, and with wakes and schedule off,
+// so that both do the same. Every arm has a database of its own, so that none drains
+// another's events.
 func (b *bench) grant(ctx context.Context) error {
 	told, err := b.system(ctx, "told")
 	if err != nil {
@@ -68,7 +68,7 @@ func (b *bench) grant(ctx context.Context) error {
 	return nil
 }
 
-// replays returns an arm that sends requests again that were answered before.
+// replays returns an arm that repeats requests that were answered before.
 func (b *bench) replays(ctx context.Context, s *system) (func(context.Context) (float64, error), error) {
 	const known = 2_000
 	first, err := dial(ctx, s.address, b.token)

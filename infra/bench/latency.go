@@ -13,10 +13,10 @@ import (
 
 const pacedPerSecond = 50
 
-// latency measures the time from sending a grant to its notification's sent_at,
-// at a steady 50 a second, by wakes beside a schedule of one second alone. Both
-// times are of this machine's one clock; sent_at is when the statement began that
-// marks the notification SENT, after it was sent.
+// latency measures the time from sending a grant to its notification's sent_at, at a
+// steady 50 a second, with wakes beside a schedule of one second alone. Both times are of
+// this machine's one clock; sent_at is when the statement began that marks the
+// notification SENT, after it was sent.
 func (b *bench) latency(ctx context.Context) error {
 	waking, err := b.system(ctx, "wakes")
 	if err != nil {
@@ -61,7 +61,7 @@ func bounded(value, target time.Duration) string {
 	return text
 }
 
-// paced sends that many grants at a steady rate and returns how long each took to be told.
+// paced sends total grants at a steady rate and returns how long each notification took.
 func (b *bench) paced(ctx context.Context, s *system, total int) ([]time.Duration, error) {
 	run := uuid.NewString()
 	sentAt := make([]time.Time, total)
@@ -91,8 +91,8 @@ func (b *bench) paced(ctx context.Context, s *system, total int) ([]time.Duratio
 	return took, err
 }
 
-// steadily calls do with 0 up to total, pacedPerSecond times a second, each time
-// with a connection that is free.
+// steadily calls do with 0 up to total, pacedPerSecond times a second, each time with a
+// free connection.
 func (b *bench) steadily(ctx context.Context, s *system, token string, total int, do func(c *client, n int) error) error {
 	const clients = 16 // more than are ever busy
 	next := make(chan int)

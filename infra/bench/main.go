@@ -25,7 +25,7 @@ import (
 // maxRun bounds a whole run, whatever happens.
 const maxRun = 15 * time.Minute
 
-// experiments are what there is to measure, in the order of the table.
+// experiments are all measurements, in the order of the table.
 var experiments = []struct {
 	name string
 	run  func(*bench, context.Context) error
@@ -87,8 +87,8 @@ func main() {
 	}
 }
 
-// run measures what is chosen and writes the table. What fails is left out of
-// the table and told at the end.
+// run measures the chosen experiments and writes the table. One that fails is left out of
+// the table and reported at the end.
 func (b *bench) run(ctx context.Context, chosen []string, out string) (err error) {
 	defer func() { err = errors.Join(err, b.stop()) }()
 	if err := b.start(ctx); err != nil {
@@ -113,7 +113,7 @@ func (b *bench) run(ctx context.Context, chosen []string, out string) (err error
 	return errors.Join(append(failures, os.WriteFile(out, []byte(text), 0o644), ctx.Err())...)
 }
 
-// progress tells on stderr what is going on.
+// progress prints to stderr what is being done.
 func (b *bench) progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "[%4.0fs] "+format+"\n", append([]any{time.Since(b.began).Seconds()}, args...)...)
 }

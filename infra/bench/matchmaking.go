@@ -2,7 +2,7 @@ package main
 
 import "context"
 
-// waiting is how many wait in the queues that are measured.
+// waiting is how many players wait in the queues that are measured.
 type waiting struct{ few, many int }
 
 func (b *bench) waiting() waiting {

@@ -17,7 +17,7 @@ const (
 	matchWait = 10 * time.Second
 )
 
-// waits are what players met who joined.
+// waits are the times of players who joined.
 type waits struct {
 	took     []time.Duration // from joining to being matched
 	least    []time.Duration // if each were matched as soon as the next one joins
@@ -36,7 +36,7 @@ func arrivals(ctx context.Context, address string, q *queues, players []player, 
 	tickets := make([]string, n)
 	answered := make([]time.Duration, n)
 	failures := make([]error, joinConns)
-	next := make(chan int, n) // those who come do not wait for those before them
+	next := make(chan int, n) // players who join do not wait for those before them
 	var group sync.WaitGroup
 	for i := range joinConns {
 		c, err := dial(ctx, address, "")
@@ -92,8 +92,8 @@ func arrivals(ctx context.Context, address string, q *queues, players []player, 
 	return w, nil
 }
 
-// matched waits until a ticket is. Of an odd number one is left alone, and is taken
-// out of the queue: the next to come must not meet it.
+// matched waits until a ticket is matched. Of an odd number one is left alone, and is
+// taken out of the queue: the next player must not meet it.
 func (q *queues) matched(ctx context.Context, userID, ticketID string) (matchmaking.Ticket, error) {
 	for {
 		ticket, err := q.Get(ctx, userID, ticketID)

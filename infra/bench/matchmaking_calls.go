@@ -17,8 +17,8 @@ type passes struct {
 	made int             // matches
 }
 
-// run is an arm: matches for each second of calls. Between calls as many as were
-// matched join again, which is not measured.
+// run is an arm: matches per second of calls. Between calls as many join again as were
+// matched, which is not measured.
 func (p *passes) run(ctx context.Context) (float64, error) {
 	made := 0
 	var took time.Duration
@@ -48,7 +48,7 @@ func (p *passes) run(ctx context.Context) (float64, error) {
 	return float64(made) / took.Seconds(), nil
 }
 
-// call is one pass, which must leave all others where they are.
+// call is one pass, which must leave all other tickets as they are.
 func (p *passes) call(ctx context.Context) (took time.Duration, matches int, err error) {
 	began := time.Now()
 	pass, err := p.Match(ctx, p.mode, p.pairs)
@@ -63,10 +63,10 @@ func (p *passes) call(ctx context.Context) (took time.Duration, matches int, err
 	return took, len(pass.Matches), nil
 }
 
-// forget drops what was found.
+// forget drops the results so far.
 func (p *passes) forget() { p.took, p.cpu, p.made = nil, 0, 0 }
 
-// text is the median of the rounds' rates, and all calls.
+// text is the median of the rounds' rates, with the times of all calls.
 func (p *passes) text(rate float64) string {
 	perCall := float64(p.made) / float64(len(p.took))
 	return fmt.Sprintf("%s, %.0f a call, p50 %s, p99 %s", perSecond(rate), perCall, ms(percentile(p.took, 0.5)), ms(percentile(p.took, 0.99)))

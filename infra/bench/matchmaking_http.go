@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// joinQueue lets a player join a queue over HTTP and returns the ticket's id. It is
-// empty when the player's last ticket waits still.
+// joinQueue lets a player join a queue over HTTP and returns the ticket's id. It is empty
+// when the player's last ticket still waits.
 func (c *client) joinQueue(address, mode string, p player) (ticketID string, err error) {
 	body := `{"idempotency_key":"` + randomKey() + `","attributes":` + anybody + `}`
 	c.out = fmt.Appendf(c.out[:0],

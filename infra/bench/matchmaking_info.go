@@ -19,7 +19,7 @@ func (q *queues) empty(ctx context.Context) error {
 	return err
 }
 
-// What info can tell, as Redis calls it.
+// Numbers that info can return, as Redis names them.
 const (
 	usedMemory = "used_memory:"              // in bytes
 	unfreed    = "lazyfree_pending_objects:" // removed, and in memory still
@@ -39,7 +39,7 @@ func (q *queues) info(ctx context.Context, section string, names ...string) (sum
 	return sum, err
 }
 
-// cpu is what the thread of Redis that runs scripts has used.
+// cpu is the CPU time that Redis's script thread has used.
 func (q *queues) cpu(ctx context.Context) (time.Duration, error) {
 	seconds, err := q.info(ctx, "cpu", userCPU, systemCPU)
 	return time.Duration(seconds * float64(time.Second)), err

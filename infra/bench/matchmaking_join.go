@@ -16,13 +16,12 @@ import (
 
 const (
 	joinClients = 64
-	// anybody is what those who join here have, in canonical JSON.
+	// anybody is the attributes of everyone who joins here, in canonical JSON.
 	anybody = `{"region":"eu","skill":1500}`
 )
 
-// joins measures joining a queue beside the same commands in a transaction, which
-// decides nothing: what Redis, the client and the way between take without the
-// script.
+// joins measures joining a queue beside the same commands in a transaction, which decides
+// nothing: the cost of Redis, the client and the connection without the script.
 func (b *bench) joins(ctx context.Context) error {
 	q, err := b.queues(ctx, "joins")
 	if err != nil {
@@ -50,7 +49,7 @@ func (b *bench) joins(ctx context.Context) error {
 	return nil
 }
 
-// joining is one of the two, and what each round found.
+// joining is one of the two, with the results of its rounds.
 type joining struct {
 	*queues
 	do  func(context.Context) error
@@ -80,7 +79,7 @@ func (j *joining) run(window time.Duration) func(context.Context) (float64, erro
 	}
 }
 
-// rawJoin sends what join.lua does for a queue without rules, with values of the
+// rawJoin sends the commands of join.lua for a queue without rules, with values of the
 // same sizes.
 func rawJoin(ctx context.Context, client redis.UniversalClient) error {
 	const (

@@ -8,11 +8,10 @@ import (
 
 const joinsPerSecond = 200
 
-// timeToMatch measures how long players wait in the whole system when 200 a second
-// join a plain queue over HTTP, each whenever it likes: the gaps between them are
-// exponential, as those of people are. Both ends are times of Redis, in whole ms. In
-// the column beside it is what players would wait if each were matched at the very
-// moment when the next one joins.
+// timeToMatch measures how long players wait in the whole system when 200 a second join a
+// plain queue over HTTP, at random: the gaps between them are exponential, as those of
+// people are. Both ends are times of Redis, in whole ms. The column beside it is how long
+// players would wait if each were matched at the very moment when the next one joins.
 func (b *bench) timeToMatch(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// pairCounts are how many pairs a pass is asked for.
+// pairCounts are how many pairs a pass may make.
 var pairCounts = []int{1, 10, 50, 100}
 
 // calls is how often a pass of so many pairs is called in a round.

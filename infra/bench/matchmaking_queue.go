@@ -20,7 +20,7 @@ const (
 	casual = "casual"
 	rank   = "rank"
 
-	// joiners let a queue fill at once.
+	// joiners fill a queue together.
 	joiners = 32
 	// still is longer than any run: nobody expires and no window widens while a
 	// queue is measured.
@@ -50,7 +50,7 @@ func (b *bench) queues(ctx context.Context, name string) (*queues, error) {
 	return b.queuesAt(server.URL())
 }
 
-// queuesAt uses a Redis by a client as functions have it.
+// queuesAt uses a Redis through a client as functions have it.
 func (b *bench) queuesAt(url string) (*queues, error) {
 	s, err := settings.LoadFrom(map[string]string{"REDIS_URL": url})
 	if err != nil {
@@ -69,7 +69,7 @@ func (b *bench) queuesAt(url string) (*queues, error) {
 	return &queues{matchmaking.NewStore(client, rules), rules, client}, rules.Check()
 }
 
-// join lets somebody new join.
+// join lets a new player join.
 func (q *queues) join(ctx context.Context, mode string, attributes matchmaking.Attributes) error {
 	_, _, err := q.Join(ctx, matchmaking.Join{
 		UserID: id.Text(id.User, id.New()), Mode: mode, Key: randomKey(), Attributes: attributes, Traceparent: traceparent,
@@ -77,10 +77,10 @@ func (q *queues) join(ctx context.Context, mode string, attributes matchmaking.A
 	return err
 }
 
-// couple says what the attributes of two are who join together, the nth such two.
+// couple returns the attributes of the nth two players who join together.
 type couple func(n int) (a, b string)
 
-// fill lets n players join, of which there is an even number.
+// fill lets n players join; n is even.
 func (q *queues) fill(ctx context.Context, mode string, n int, of couple) error {
 	var joined atomic.Int64
 	_, err := load(ctx, joiners, maxRun, func(ctx context.Context) (func() error, func(), error) {

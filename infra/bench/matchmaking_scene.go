@@ -12,23 +12,23 @@ import (
 const (
 	regions = 4
 	skills  = 3_000 // from 0, of those who come from everywhere
-	// pending are tickets whose partner is there, beside those that wait for
-	// nobody: more than a pass looks at, and a pass takes two for a look.
+	// pending are tickets whose partner is in the queue, beside those that fit nobody:
+	// more than a pass reads, and a pass reads two at a time.
 	pending = 400
-	// missing is how many are matched before as many join again.
+	// missing is how many tickets are matched before as many players join again.
 	missing = 100
-	// mostPairs is what a pass makes at most.
+	// mostPairs is the most pairs that a pass makes.
 	mostPairs = matchmaking.MaxPairs
 )
 
-// scene is a queue, those who wait in it, and those who join while it is measured.
+// scene is a queue, its waiting players, and those who join while it is measured.
 type scene struct {
 	name, mode string
-	// lonely, where it is set, are those who wait and fit nobody; they stay.
+	// lonely, if set, makes players who fit nobody and keep waiting.
 	lonely func(size int) couple
-	// windows, where they are set, are not the default ones.
+	// windows, if set, replace the default ones.
 	windows []int
-	// joining fit each other, or anybody who joined before.
+	// joining makes players who fit each other, or anybody who joined before.
 	joining func(size int) couple
 }
 
@@ -38,22 +38,22 @@ var scenes = []scene{
 	{name: "rank, nobody fits but those who join", mode: rank, lonely: apart, joining: between, windows: equals},
 }
 
-// equals are as many windows as by default. With the first of them only equals
-// meet, so that very many who do not can be in one region.
+// equals are as many windows as by default. In the first of them only equals meet, so
+// that very many players can be in one region without a match.
 var equals = []int{0, 1, 2, 3, 4}
 
-// uniform are two of any region and skill.
+// uniform returns two players of any region and skill.
 func uniform(int) (a, b string) {
 	one := func() string { return attributesOf(rand.IntN(regions), float64(rand.IntN(skills))) }
 	return one(), one()
 }
 
-// apart are size players no two of whom are equal.
+// apart returns size players no two of whom are equal.
 func apart(size int) couple {
 	return func(n int) (a, b string) { return spot(2*n, size, 0), spot(2*n+1, size, 0) }
 }
 
-// between are two equal ones, in the middle between two of those.
+// between returns two equal players, in the middle between two of apart.
 func between(size int) couple {
 	return func(int) (a, b string) {
 		text := spot(rand.IntN(size), size, 0.5)
@@ -61,13 +61,13 @@ func between(size int) couple {
 	}
 }
 
-// spot is the nth of size in all regions, whose skills are evenly spread.
+// spot returns the nth of size players in all regions, whose skills are evenly spread.
 func spot(n, size int, more float64) string {
 	perRegion := (size + regions - 1) / regions
 	return attributesOf(n%regions, (float64(n/regions)+more)*matchmaking.MaxSkill/float64(perRegion))
 }
 
-// stage is a scene on queues of its size, filled.
+// stage is a scene on filled queues of its size.
 type stage struct {
 	scene
 	*queues
@@ -77,7 +77,7 @@ type stage struct {
 	look  time.Duration // that found nobody
 }
 
-// full is how many wait in all.
+// full is how many players wait in all.
 func (s *stage) full() int {
 	if s.lonely == nil {
 		return s.size
@@ -112,7 +112,7 @@ func (s *stage) fillUp(ctx context.Context) error {
 	return s.fill(ctx, s.mode, pending, s.joining(s.size))
 }
 
-// despair lets all find out that they fit nobody.
+// despair runs passes until all have been found to fit nobody.
 func (s *stage) despair(ctx context.Context) error {
 	began := time.Now()
 	for more := true; more; {
@@ -129,7 +129,7 @@ func (s *stage) despair(ctx context.Context) error {
 	return nil
 }
 
-// refill lets as many join as are gone.
+// refill lets as many players join as were matched.
 func (s *stage) refill(ctx context.Context) error {
 	n := s.gone
 	s.gone = 0

@@ -21,8 +21,8 @@ const (
 	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-// naive measures a grant by the store beside the transaction of seven round
-// trips that writes the same rows, both without HTTP and on one pool.
+// naive measures a grant by the store beside a transaction of seven round trips that
+// writes the same rows, both without HTTP and on one pool.
 func (b *bench) naive(ctx context.Context) error {
 	database, err := b.database(ctx, "naive")
 	if err != nil {

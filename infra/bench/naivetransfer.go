@@ -13,8 +13,8 @@ import (
 
 var errTaken = errors.New("the key was taken")
 
-// naiveTransfer writes what a transfer writes, with a round trip for each statement:
-// one transaction takes the key, another one locks, moves and records.
+// naiveTransfer writes what a transfer writes, with a round trip for each statement: one
+// transaction takes the key, another one locks, moves and records.
 func naiveTransfer(ctx context.Context, pool *pgxpool.Pool, client, key string, from, to int64) error {
 	hash := bytes.Repeat([]byte{0xab}, 32)
 	if tag, err := pool.Exec(ctx, `

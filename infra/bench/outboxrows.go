@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// States of rows that are put into an outbox in bulk, as values of status,
-// attempt_count, next_retry_at and finished_at. Each row has times of its own, as
-// rows have that were written one by one.
+// States of rows that are inserted into an outbox in bulk, as values of status,
+// attempt_count, next_retry_at and finished_at. Each row has times of its own, like rows
+// that were written one by one.
 const (
 	due      = "'PENDING', 0, clock_timestamp(), NULL::timestamptz"
 	finished = "'PUBLISHED', 1, clock_timestamp() - interval '1 hour', clock_timestamp() - interval '1 hour'"
@@ -35,8 +35,8 @@ func insertRows(ctx context.Context, pool *pgxpool.Pool, table, state string, n 
 	return err
 }
 
-// refill leaves an outbox with nothing but n rows that are due, vacuumed as
-// autovacuum would, and no checkpoint to come soon.
+// refill leaves an outbox with nothing but n rows that are due, vacuumed as by
+// autovacuum, and no checkpoint due soon.
 func refill(ctx context.Context, pool *pgxpool.Pool, table string, n int) error {
 	if _, err := pool.Exec(ctx, "TRUNCATE "+table); err != nil {
 		return err

@@ -22,23 +22,22 @@ import (
 )
 
 const (
-	// peerVariable makes this program the peer, which needs a process of its own as
-	// the system has one.
+	// peerVariable makes this program the peer, which needs a process of its own, like
+	// the system.
 	peerVariable = "BENCH_PEER"
 	peerIssuer   = "BENCH_PEER_ISSUER" // whose players it reads
 	peerKey      = "bench:peer"        // what it reads in Redis
 	peerBytes    = 200                 // of an answer
 )
 
-// peer is the least that could do a part of what the gateway does: /bare answers,
-// /stores reads one key of Redis and one row of Postgres first, /open keeps the
-// answer open.
+// peer is the least that could do a part of the gateway's work: /bare answers, /stores
+// reads one key of Redis and one row of Postgres first, /open keeps the answer open.
 type peer struct {
 	address string
 	process *os.Process
 }
 
-// peer starts one on the stores of s.
+// peer starts a peer on the stores of s.
 func (b *bench) peer(ctx context.Context, s *system, issuer *tokenIssuer) (*peer, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// fourWrites returns the limit of grants: the very statement that a grant is, by
-// pgbench. Where there is no pgbench, 16 connections of pgx do it.
+// fourWrites returns the limit of grants: the very statement of a grant, run by pgbench.
+// Where there is no pgbench, 16 connections of pgx run it.
 func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (float64, error), name string, err error) {
 	database, err := b.database(ctx, "pgbench")
 	if err != nil {
@@ -38,7 +38,7 @@ func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (floa
 }
 
 // pgbench returns an arm that runs a script on 16 connections. The script's variable n
-// begins higher each time, so that ids go on growing.
+// begins higher each time, so that ids keep growing.
 func (b *bench) pgbench(program, database, script string, variables ...string) (func(context.Context) (float64, error), error) {
 	u, err := url.Parse(database)
 	if err != nil {
@@ -84,8 +84,8 @@ func transactionsPerSecond(command *exec.Cmd) (float64, error) {
 	return strconv.ParseFloat(string(found[1]), 64)
 }
 
-// arguments are what pgbench puts for the parameters of change.sql. Ids grow, as
-// UUIDv7 do; user and key are random, as those of the other arms.
+// arguments are pgbench's values for the parameters of change.sql. Ids grow, as UUIDv7
+// do; user and key are random, like those of the other arms.
 var arguments = []string{
 	1: ":usr::text", 2: "'item1'::text", 3: "'ACTIVE'::text", 4: ":if_match::bigint",
 	5: "'5e2f1ce0-0000-4000-8000-000000000101'::text", 6: "'grant'::text", 7: ":key::text",

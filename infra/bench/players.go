@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// playerCount is so many that no player's limit is ever near.
+	// playerCount is so high that no player comes near a limit.
 	playerCount = 200
 	playerOwns  = 3 // items
 	webClient   = "miniserver-web"
 )
 
-// player is somebody who signed in, with a bearer token and in a browser.
+// player is a user who signed in, with a bearer token and in a browser.
 type player struct {
 	userID string
 	bearer string // the header that says who it is, with its line end

@@ -19,7 +19,7 @@ func newAsk(address, path, header, want string) ask {
 	return ask{[]byte("GET " + path + " HTTP/1.1\r\nHost: " + address + "\r\nAccept: application/json\r\n" + header + "\r\n"), want}
 }
 
-// ask sends a request and fails unless its answer is a 200 that holds what it must.
+// ask sends a request and fails unless its answer is a 200 that holds a.want.
 func (c *client) ask(a ask) error {
 	body, err := c.fetch(a.request)
 	if err == nil && !bytes.Contains(body, []byte(a.want)) {
@@ -28,7 +28,7 @@ func (c *client) ask(a ask) error {
 	return err
 }
 
-// probe is one of the things that are asked, and what each round found.
+// probe is one kind of request, with the results of its rounds.
 type probe struct {
 	name, address string
 	pid           int // of the process that serves it
@@ -36,8 +36,8 @@ type probe struct {
 	p50, p99, cpu []time.Duration // the last a request
 }
 
-// warm asks everything once, and then for a while, so that nobody has to be met,
-// looked up or connected to later.
+// warm sends every request once, and then for a while, so that later ones need no first
+// lookup or connection.
 func (p *probe) warm(ctx context.Context, window time.Duration) error {
 	c, err := dial(ctx, p.address, "")
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *probe) warm(ctx context.Context, window time.Duration) error {
 	return err
 }
 
-// run is an arm. Any answer but the right one ends it: a 429, too.
+// run is an arm. Any answer but the right one ends it, also a 429.
 func (p *probe) run(window time.Duration) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		var took [frontClients][]time.Duration

@@ -27,7 +27,7 @@ func (b *bench) exec(ctx context.Context, program, log string, environment ...st
 	command := exec.CommandContext(ctx, program)
 	command.Env = append(environment, "PORT="+strconv.Itoa(port))
 	command.Stdout, command.Stderr = file, file
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is meant for us
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for us only
 	child, err := proc.Start(command)
 	return child, port, err
 }
@@ -57,7 +57,7 @@ func answers(ctx context.Context, address, path string, poll time.Duration) erro
 	}
 }
 
-// statementKeys is the setting without which a function does not start alone.
+// statementKeys returns the setting without which a function does not start alone.
 func statementKeys() (string, error) {
 	_, public, err := auth.NewKeyPair()
 	return "IDENTITY_VERIFY_KEYS=" + public, err

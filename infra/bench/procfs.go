@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What memoryOf can tell, as /proc calls it.
+// Values that memoryOf can return, as /proc names them.
 const (
 	peakMemory    = "VmHWM:" // the most that was ever resident
 	currentMemory = "VmRSS:" // what is resident now
@@ -30,8 +30,8 @@ func memoryOf(pid int, what string) (float64, error) {
 	return 0, fmt.Errorf("no %s of process %d", what, pid)
 }
 
-// clockTick is the unit of the times in /proc: Linux shows 100 a second whatever
-// it counts with.
+// clockTick is the unit of the times in /proc: Linux shows 100 a second whatever it
+// counts in.
 const clockTick = 10 * time.Millisecond
 
 // cpuOf is how much CPU a process has used, to a hundredth of a second.

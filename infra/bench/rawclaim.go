@@ -26,8 +26,8 @@ UPDATE entitlement.outbox_events
 SET status = 'PUBLISHED', finished_at = now(), claim_token = NULL, locked_by = NULL, locked_at = NULL, lease_until = NULL
 WHERE event_id = ANY($1) AND claim_token = $2 AND status = 'IN_FLIGHT'`
 
-// rawClaimAndFinish takes batches and finishes them until none is left. It reads
-// the rows that a relay needs, and does nothing with them.
+// rawClaimAndFinish claims batches and finishes them until none is left. It reads the
+// rows that a relay needs, and does nothing with them.
 func rawClaimAndFinish(ctx context.Context, pool *pgxpool.Pool, batch int) (done int, err error) {
 	for {
 		token := [16]byte(uuid.New()) // which pgx encodes much faster than a uuid.UUID

@@ -14,7 +14,7 @@ import (
 
 var streamLimits = jetstream.Limits{MaxBytes: 1 << 30, MaxAge: 24 * time.Hour, Replicas: 1}
 
-// rawStream is the stream without anything of ours around it.
+// rawStream is the stream without our code around it.
 type rawStream struct {
 	js     natsjs.JetStream
 	sample *nats.Msg // a message as the relay writes it

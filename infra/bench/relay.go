@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 )
 
-// broker is an outbox and a JetStream of an experiment's own.
+// broker is an experiment's own outbox and JetStream.
 type broker struct {
 	pool   *pgxpool.Pool // as functions use it
 	bulk   *pgxpool.Pool // for loading: its statements may take long
@@ -83,8 +83,8 @@ func (r *broker) prepare(ctx context.Context, rows int) error {
 	return refill(ctx, r.bulk, entitlement.OutboxTable, rows)
 }
 
-// relay measures the relay beside what its two parts take when each runs alone:
-// publishing, and claiming and finishing.
+// relay measures the relay beside its two parts alone: publishing, and claiming and
+// finishing.
 func (b *bench) relay(ctx context.Context) error {
 	r, err := b.broker(ctx, "relay")
 	if err != nil {

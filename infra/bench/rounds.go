@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// arm is one of the things that are measured beside each other.
+// arm is one of the things that are compared.
 type arm struct {
 	name string
 	run  func(context.Context) (perSecond float64, err error)
@@ -39,11 +39,11 @@ func (b *bench) rounds(ctx context.Context, arms ...arm) ([]float64, error) {
 	return medians, nil
 }
 
-// errEnough is how a worker of load says that there is no more to do.
+// errEnough is a worker's answer to load that there is no more to do.
 var errEnough = errors.New("enough")
 
-// load lets workers run at once for a while and returns how often per second
-// what open returns was done. All of them are opened first.
+// load runs workers at once for a while and returns how often per second the do of open
+// succeeded. All workers are opened first.
 func load(ctx context.Context, workers int, window time.Duration, open func(context.Context) (do func() error, closing func(), err error)) (float64, error) {
 	jobs := make([]func() error, workers)
 	for i := range jobs {
@@ -77,7 +77,7 @@ func load(ctx context.Context, workers int, window time.Duration, open func(cont
 	return rate, errors.Join(append(failures, ctx.Err())...)
 }
 
-// timed returns how many of the n that do counts are done per second.
+// timed returns how many per second of the n that do returns are done.
 func timed(do func() (n int, err error)) (float64, error) {
 	began := time.Now()
 	n, err := do()

@@ -19,7 +19,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// bench is one run: its servers, its sizes, and what it found.
+// bench is one run: its servers, its sizes, and its results.
 type bench struct {
 	dir   string
 	sizes sizes
@@ -73,7 +73,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop ends what start began; what an experiment left open goes first.
+// stop ends what start began; first it closes what an experiment left open.
 func (b *bench) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -97,7 +97,7 @@ func (b *bench) tidy(ctx context.Context) error {
 		errs = append(errs, b.admin(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"))
 	}
 	b.closers, b.databases = nil, nil
-	// So that the next experiment does not meet this one's writes on their way to the disk.
+	// So that this experiment's writes to the disk do not disturb the next one.
 	return errors.Join(append(errs, b.admin(ctx, "CHECKPOINT"))...)
 }
 

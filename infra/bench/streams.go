@@ -15,10 +15,10 @@ const (
 	idleFor     = 2 * time.Second
 )
 
-// streams measures what an open stream takes, beside a bare net/http handler that
-// keeps an answer open, and the time from sending a grant to its event on the
-// player's stream, at a steady 50 a second while 100 streams are open. They are
-// opened as browsers do it, by cookie.
+// streams measures the cost of an open stream, beside a bare net/http handler that keeps
+// an answer open, and the time from sending a grant to its event on the player's stream,
+// at a steady 50 a second while 100 streams are open. They are opened with a cookie, as
+// in browsers.
 func (b *bench) streams(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
@@ -68,15 +68,15 @@ func (b *bench) streams(ctx context.Context) error {
 	return nil
 }
 
-// streamCost is what one stream more takes of a process.
+// streamCost is what one more stream costs a process.
 type streamCost struct {
 	memory float64       // resident, in KiB
 	cpu    time.Duration // a second, while nothing happens
 }
 
-// openStreams opens streams by open, which returns how to close one, and looks what
-// the later ones took, which meet a process that is warm. Those are closed again;
-// openStreams of them stay open until the experiment ends.
+// openStreams opens streams by open, which returns how to close one, and measures the
+// cost of the later ones, when the process is warm. Those are closed again; openStreams
+// of them stay open until the experiment ends.
 func (b *bench) openStreams(ctx context.Context, pid int, open func(n int) (closing func(), err error)) (streamCost, error) {
 	var opened []func()
 	b.onTidy(func() error {
@@ -109,7 +109,7 @@ func (b *bench) openStreams(ctx context.Context, pid int, open func(n int) (clos
 	return streamCost{(memory[1] - memory[0]) * 1024 / moreStreams, max(0, cpu[1]-cpu[0]) / moreStreams}, nil
 }
 
-// idleCPU is the CPU that a process uses in a second in which nobody asks for anything.
+// idleCPU is the CPU that a process uses in a second without requests.
 func idleCPU(ctx context.Context, pid int) (time.Duration, error) {
 	before, err := cpuOf(pid)
 	if err != nil {

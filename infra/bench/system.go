@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// system is everything in one process of its own, as infra/miniserver runs it, on a
-// database, a Redis and a NATS of its own: two systems can be measured by turns.
+// system is everything in one process of its own, as infra/miniserver runs it, with its
+// own database, Redis and NATS: two systems can be measured by turns.
 type system struct {
 	address  string // of the gateway
 	database string // its URL
@@ -27,8 +27,8 @@ type system struct {
 	log      string // path of what it printed
 }
 
-// system starts one that answers; environment overrides its settings. It is
-// stopped when the experiment ends.
+// system starts a system that answers; environment overrides its settings. It is stopped
+// when the experiment ends.
 func (b *bench) system(ctx context.Context, name string, environment ...string) (*system, error) {
 	database, err := b.database(ctx, name)
 	if err != nil {
@@ -49,7 +49,7 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 	b.onTidy(func() error { s.pool.Close(); return nil })
 	process, port, err := b.exec(ctx, b.serve, s.log, append([]string{
 		"DATABASE_URL=" + database, "REDIS_URL=" + redis.URL(), "NATS_URL=" + nats.URL(), "OIDC_ISSUER=" + b.issuer.URL(), "LOG_LEVEL=warn",
-		// What one purchase service may send is counted, and is not what is measured.
+		// The limit of one purchase service is not what is measured.
 		"LIMIT_SERVICE_RATE=1000000", "LIMIT_SERVICE_BURST=1000000",
 	}, environment...)...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *bench) redis(ctx context.Context, name string) (*redis.Server, error) {
 	return redis, err
 }
 
-// drained waits until every event was told.
+// drained waits until every event's notification has finished.
 func (s *system) drained(ctx context.Context) error {
 	for {
 		if left, err := s.left(ctx); err != nil || left == 0 {
@@ -104,7 +104,7 @@ func (s *system) drained(ctx context.Context) error {
 	}
 }
 
-// left counts the events that nobody was told of yet.
+// left counts the events whose notification has not finished.
 func (s *system) left(ctx context.Context) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM entitlement.outbox_events)
 		- (SELECT count(*) FROM notification.notifications WHERE finished_at IS NOT NULL)

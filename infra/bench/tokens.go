@@ -20,14 +20,14 @@ const (
 	tokenLifetime = time.Hour // longer than any run
 )
 
-// tokenIssuer signs access tokens for anybody, of the form and size of Keycloak's:
-// the development issuer knows four users, and a limit for each of them.
+// tokenIssuer signs access tokens for anybody, of the form and size of Keycloak's: the
+// development issuer has only four users, each with a limit.
 type tokenIssuer struct {
 	url    string
 	signer jose.Signer
 }
 
-// tokenIssuer starts one that serves its description and its keys. It is stopped
+// tokenIssuer starts an issuer that serves its description and its keys. It is stopped
 // when the experiment ends.
 func (b *bench) tokenIssuer() (*tokenIssuer, error) {
 	key, err := rsa.GenerateKey(rand.Reader, rsaKeyBits)
@@ -64,7 +64,7 @@ func (b *bench) tokenIssuer() (*tokenIssuer, error) {
 	return i, nil
 }
 
-// token is an access token of subject, issued to client.
+// token returns an access token of subject, issued to client.
 func (i *tokenIssuer) token(subject, client string, roles ...string) (string, error) {
 	now := time.Now()
 	return jwt.Signed(i.signer).Claims(jwt.Claims{

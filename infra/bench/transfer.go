@@ -24,9 +24,10 @@ const (
 	plenty        = "100000000"
 )
 
-// transfer measures transfers over HTTP between a thousand accounts beside pgbench,
-// which writes four rows in one statement: those of a grant, and those of a transfer
-// without its key (two balances, the transfer, its event). And it measures transfers to one account beside a transaction of as many round trips as writes.
+// transfer measures transfers over HTTP between a thousand accounts beside pgbench, which
+// writes four rows in one statement: those of a grant, and those of a transfer without
+// its key (two balances, the transfer, its event). It also measures transfers to one
+// account beside a transaction with a round trip for each write.
 func (b *bench) transfer(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
@@ -126,7 +127,7 @@ func openAccounts(ctx context.Context, store *transfer.Store, n int, owner func(
 	return accounts, nil
 }
 
-// anybody picks two accounts; one picks an account and always the same to send to.
+// anybody picks two accounts; one picks a sender, and always the same recipient.
 func (k *bank) anybody() (from, to int) {
 	from = rand.IntN(moneyAccounts)
 	return from, (from + 1 + rand.IntN(moneyAccounts-1)) % moneyAccounts
@@ -162,7 +163,7 @@ func (k *bank) transfers(b *bench, send func(*customer, int, int) error, pick fu
 	}
 }
 
-// keyring is keys of each player that nobody has used.
+// keyring has unused keys of each player.
 type keyring struct {
 	keys [playerCount][]string
 	next [playerCount]atomic.Int32
@@ -199,7 +200,7 @@ func (c *customer) send(from, to int) error {
 	return c.transfer(player, c.keys.keys[player][n], from, to)
 }
 
-// sendWithKey asks for a key first.
+// sendWithKey gets a key first.
 func (c *customer) sendWithKey(from, to int) error {
 	player := from % playerCount
 	answer, err := c.post("/v1/idempotency-keys", c.bank.players[player].bearer, "", 201)
@@ -220,8 +221,8 @@ func (c *customer) transfer(player int, key string, from, to int) error {
 	return err
 }
 
-// moneyWrites is the limit of transfers: two balances, the transfer and its event, in
-// one statement, by pgbench.
+// moneyWrites is the limit of transfers: two balances, the transfer and its event, in one
+// statement, by pgbench.
 func (b *bench) moneyWrites(ctx context.Context) (run func(context.Context) (float64, error), name string, err error) {
 	database, err := b.database(ctx, "money_pgbench")
 	if err != nil {
@@ -239,8 +240,8 @@ func (b *bench) moneyWrites(ctx context.Context) (run func(context.Context) (flo
 	if err != nil {
 		return nil, "", err
 	}
-	// The lower account first, as ours: otherwise they would deadlock. Account 2 is the
-	// system's. Ids grow, as UUIDv7 do.
+	// The lower account first, as in ours: otherwise they would deadlock. Account 2 is
+	// the system's. Ids grow, as UUIDv7 do.
 	const text = `\set n :n + 1
 \set low random(3, 999)
 \set high random(:low + 1, 1000)
@@ -263,8 +264,8 @@ SELECT (:n::text || '-0000-7000-8000-' || :c::text)::uuid, transfer_id, 'Transfe
 	return run, "pgbench, four writes in one statement, 16 connections", err
 }
 
-// hot returns arms that transfer to one account without HTTP: by the store, and by
-// statements of which each is a round trip.
+// hot returns arms that transfer to one account without HTTP: by the store, and by a
+// round trip for each statement.
 func (b *bench) hot(ctx context.Context) (ours, naive func(context.Context) (float64, error), err error) {
 	database, err := b.database(ctx, "money_hot")
 	if err != nil {
