@@ -37,8 +37,8 @@ CREATE TABLE notification.notifications (
 CREATE INDEX notifications_due ON notification.notifications (next_retry_at) WHERE finished_at IS NULL;
 CREATE INDEX notifications_inbox ON notification.notifications (user_id, notification_id DESC);
 
--- What could not be told, kept until a person decides. A dead letter without a
--- notification_id is a message that could not even be read.
+-- Notifications that could not be delivered, kept until a person decides. A dead letter
+-- without a notification_id is a message that could not even be read.
 CREATE TABLE notification.notification_dlq (
     dead_letter_id  bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     notification_id uuid        UNIQUE,

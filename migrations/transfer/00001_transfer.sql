@@ -43,15 +43,15 @@ CREATE TABLE core.ledger (
 );
 CREATE INDEX ledger_account ON core.ledger (account_id, transfer_id DESC);
 
--- Transfers whose entries are not written yet. A transfer puts itself here; who
--- writes its entries takes it out, in the same transaction.
+-- Transfers whose entries are not written yet. A transfer puts itself here; the
+-- transaction that writes its entries takes it out.
 CREATE TABLE core.ledger_due (
     transfer_id uuid        PRIMARY KEY,
     created_at  timestamptz NOT NULL DEFAULT now()
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 
--- Keys that callers were given, and what became of the one request that each is
--- for. status is NULL until it is used; SUCCEEDED and FAILED are for good.
+-- Keys that callers were given, and the result of the one request that each is for.
+-- status is NULL until it is used; SUCCEEDED and FAILED are final.
 CREATE TABLE integration.idempotency_key (
     idempotency_key_id bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     client_id          text        NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE integration.outbox_events (
 ) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX outbox_events_due ON integration.outbox_events (next_retry_at) WHERE finished_at IS NULL;
 
--- Events that settle has dealt with.
+-- Events that settle has handled.
 CREATE TABLE integration.processed_events (
     event_id     uuid        PRIMARY KEY,
     processed_at timestamptz NOT NULL DEFAULT now()
