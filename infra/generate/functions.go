@@ -18,7 +18,7 @@ func functionsPage() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process in which nothing is set says what each function lacks.
+	// A process without settings reports what each function needs.
 	unset := fn.NewRuntime(nothing, slog.New(slog.DiscardHandler), functions.All)
 	defer unset.Close()
 	var out bytes.Buffer
@@ -48,13 +48,14 @@ generated from it.
 	return out.Bytes(), nil
 }
 
-// namesOfSettings are what Missing writes in capitals, before what each is in brackets.
+// namesOfSettings matches the names that Missing writes in capitals, inBrackets the text
+// after them.
 var (
 	inBrackets      = regexp.MustCompile(` \([^)]*\)`)
 	namesOfSettings = regexp.MustCompile(`\b[A-Z]+(_[A-Z]+)+\b`)
 )
 
-// needs are the settings without which a process that is this function alone does not
+// needs returns the settings without which a process with this function alone does not
 // start.
 func needs(unset *fn.Runtime, f fn.Function) string {
 	missing := unset.Missing(f)

@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 )
 
-// cron is a schedule in six fields, the first of which is seconds. A schedule that
-// cron cannot say is refused: the ticks would come at other times.
+// cron is a schedule in six fields, the first of which is seconds. A schedule that cron
+// cannot express is refused: the ticks would come at other times.
 func cron(every time.Duration) (string, error) {
 	switch {
 	case every == time.Second:
@@ -175,9 +175,9 @@ spec:
 {{end}}`, map[string]any{"Sources": sources, "Tick": tick.Path})
 }
 
-// knativeProduction renders what only production has of functions: a
-// PodDisruptionBudget for each of which there may be several, and the way out for
-// webhooks, to public addresses only.
+// knativeProduction renders what functions have in production only: a PodDisruptionBudget
+// for each that may have several instances, and egress for webhooks, to public addresses
+// only.
 func knativeProduction() ([]byte, error) {
 	return render(`{{range .Several}}---
 apiVersion: policy/v1

@@ -13,15 +13,15 @@ import (
 
 // Limits on Lambda.
 const (
-	// lambdaTick is how long a tick goes on there, where a schedule cannot be shorter
-	// than a minute. The next one finds it ended.
+	// lambdaTick is how long a tick runs on Lambda, where a schedule cannot be shorter
+	// than a minute. It ends before the next one begins.
 	lambdaTick = 55 * time.Second
 	// lambdaTickTimeout leaves a tick the time to answer.
 	lambdaTickTimeout = time.Minute
-	// lambdaPolls is how often a lingering tick looks in the time between two ticks
+	// lambdaPolls is how often a lingering tick polls in the time between two ticks
 	// elsewhere: there are no wakes.
 	lambdaPolls = 5
-	// Memory in MB; 1769 have one processor.
+	// Memory in MB; 1769 MB come with one processor.
 	lambdaGatewayMemory = 512
 	lambdaTickMemory    = 256
 )
@@ -30,16 +30,17 @@ const (
 // them.
 var lambdaSecrets = map[fn.Store]string{fn.Postgres: "DATABASE_URL", fn.Redis: "REDIS_URL", fn.NATS: "NATS_URL"}
 
-// lambdaGateway is what the gateway is set to beside its stores.
+// lambdaGateway are the settings of the gateway beside those of its stores.
 var lambdaGateway = []setting{
 	{"GATEWAY_URL", "!Ref PublicUrl"},
 	{"OIDC_ISSUER", "!Ref OidcIssuer"},
 	{"OIDC_CLIENT_SECRET", fromSecret("OIDC_CLIENT_SECRET")},
-	// Lambda does not say when a stream's reader is gone, and bills it to its end.
+	// Lambda does not report that a stream's reader is gone, and bills the stream to its
+	// end.
 	{"STREAM_LIFETIME", "60s"},
 }
 
-// lambdaPlaces are what functions are set to that reach a place outside.
+// lambdaPlaces are the settings of functions that reach a place outside.
 var lambdaPlaces = map[fn.Place][]setting{
 	fn.Allocator: {{"GAME_SERVER", "!Ref GameServer"}}, // Agones is in clusters only
 	fn.Webhooks: {
@@ -63,9 +64,8 @@ type lambdaFunction struct {
 }
 
 // lambdaTemplate renders the AWS SAM template: the gateway with every function in its
-// process, and one Lambda function for each that is ticked. They are not one for all
-// ticks, because how often each looks, how many may run, what it may connect to and
-// whether it fails are its own.
+// process, and one Lambda function for each that is ticked. They do not share one for all
+// ticks, because each has its own polls, concurrency, connections and failures.
 func lambdaTemplate() ([]byte, error) {
 	var data struct{ Gateway, Ticked []lambdaFunction }
 	for _, f := range functions.All {

@@ -2,7 +2,7 @@ package main
 
 import "github.com/miniserversystem/miniserver/pkg/fn"
 
-// destination is what some functions reach, and which. Overlays whose stores are
+// destination is a place, and the functions that reach it. Overlays whose stores are
 // elsewhere replace the policy's egress, once for all functions.
 type destination struct {
 	Name, Why string
@@ -31,8 +31,8 @@ func destinations() []destination {
 	}
 }
 
-// knativePolicies renders the network policies: nothing may be reached and nothing
-// reaches, but for what follows.
+// knativePolicies renders the network policies: all traffic is denied, except for what
+// follows.
 func knativePolicies() ([]byte, error) {
 	return render(`---
 apiVersion: networking.k8s.io/v1

@@ -8,15 +8,15 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
-// Cron of OpenFaaS comes by the minute; in between a tick goes on polling. It ends
-// before the next one comes.
+// openfaasBudget is how long a tick polls: OpenFaaS ticks once a minute at best, and a
+// tick ends before the next one begins.
 const openfaasBudget = 55 * time.Second
 
-// openfaas is a function as a stack.yaml has it.
+// openfaas is a function in a stack.yaml.
 type openfaas struct{ deployed }
 
-// Mounted are the secrets as files: OpenFaaS gives functions no others. One that is
-// listed must exist, so those that only some settings need are left out.
+// Mounted returns the secrets, which OpenFaaS passes as files only. One that is listed
+// must exist, so those that only some settings need are left out.
 func (o openfaas) Mounted() []string {
 	var names []string
 	for _, s := range o.Secrets() {
@@ -27,8 +27,8 @@ func (o openfaas) Mounted() []string {
 	return names
 }
 
-// File is the secret's name, and its file's, for a setting. In Redis and NATS the
-// function has a user of its own.
+// File returns the name of a setting's secret, which is also its file's. In Redis and
+// NATS the function has a user of its own.
 func (o openfaas) File(setting string) string {
 	if setting == "REDIS_URL" || setting == "NATS_URL" {
 		setting = o.Name + "_" + setting
@@ -40,7 +40,7 @@ func (o openfaas) File(setting string) string {
 // what would start one.
 func (o openfaas) Least() int { return max(o.MinScale, 1) }
 
-// Cron is the schedule by the minute, and whether ticks must go on in between.
+// Cron returns the schedule, at most once a minute.
 func (o openfaas) Cron() (string, error) {
 	if o.Schedule <= time.Minute {
 		return "* * * * *", nil
@@ -56,7 +56,7 @@ func (o openfaas) Linger() time.Duration {
 	return 0
 }
 
-// Poll is how often a tick looks that goes on, where the default is too often.
+// Poll returns how often a lingering tick polls, "" for the default.
 func (o openfaas) Poll() string {
 	if o.Schedule <= time.Second {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
-// secret is a setting that comes from a Secret of the platform, one Secret a
-// concern, so that a function is given what it needs and nothing else.
+// secret is a setting that comes from a Secret of the platform, one Secret per concern,
+// so that a function gets what it needs and nothing else.
 type secret struct {
 	Setting  string
 	Secret   string // its name
@@ -23,7 +23,7 @@ type deployed struct {
 	fn.Function
 }
 
-// Secrets are those that the function cannot do without, and those that it can.
+// Secrets returns those that the function needs, and its optional ones.
 func (d deployed) Secrets() []secret {
 	var all []secret
 	for _, domain := range d.Domains {
@@ -62,8 +62,8 @@ func (d deployed) Delivers() bool { return slices.Contains(d.Reaches, fn.Webhook
 // Calls reports whether the function reaches others.
 func (d deployed) Calls() bool { return d.Public || len(d.Wakes) > 0 }
 
-// Component is what scales alike: front answers people, worker drains, and one of
-// a single is enough.
+// Component groups functions that scale alike: front answers people, worker drains, and
+// of single one instance is enough.
 func (d deployed) Component() string {
 	switch {
 	case d.MaxScale == 1:
@@ -83,7 +83,7 @@ func registry() []deployed {
 	return all
 }
 
-// needing are the names of the functions for which need holds.
+// needing returns the names of the functions for which need holds.
 func needing(need func(deployed) bool) []string {
 	var names []string
 	for _, d := range registry() {
@@ -94,7 +94,7 @@ func needing(need func(deployed) bool) []string {
 	return names
 }
 
-// uses returns what needing asks for a store.
+// uses returns a condition for needing: that the function uses the store.
 func uses(store fn.Store) func(deployed) bool {
 	return func(d deployed) bool {
 		return slices.Contains(d.Stores, store) || slices.Contains(d.Optional, store)

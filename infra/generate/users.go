@@ -10,18 +10,18 @@ import (
 	"github.com/miniserversystem/miniserver/functions"
 )
 
-// Passwords of what only people on one machine use.
+// Passwords of servers that only people on one machine use.
 const (
 	composePassword = "miniserver"
 	kindPassword    = "development-only"
 )
 
-// operator is the user for people, and for what keeps streams of its own in NATS: it
-// may do everything.
+// operator is the user for people, and for programs that keep streams of their own in
+// NATS: it may do everything.
 const operator = "operator"
 
 // redisUsers is the ACL file of Redis: a user for each function that has keys, and one
-// for all in one process. A file of that kind has no comments.
+// for all in one process. ACL files cannot have comments.
 func redisUsers(password string) ([]byte, error) {
 	var out bytes.Buffer
 	// Health checks ask without a password.
@@ -36,8 +36,8 @@ func redisUsers(password string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// natsUsers is the configuration of NATS: a user for each function that is given it,
-// and one for all in one process.
+// natsUsers is the configuration of NATS: a user for each function with rights there, and
+// one for all in one process.
 func natsUsers(password string) ([]byte, error) {
 	var list bytes.Buffer
 	users := functions.Users()

@@ -33,9 +33,9 @@ var quiet = log.New(io.Discard, "", 0)
 
 func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
-// pushBase makes the base of the tests, pushes it and returns its name. It has less
-// than the base of .ko.yaml, which is in a registry that tests do not reach: one file,
-// with an authority of the tests'. What runs on it needs no more of a base.
+// pushBase makes the base of the tests, pushes it and returns its name. It has less than
+// the base of .ko.yaml, which is in a registry that tests do not reach: one file, with an
+// authority of the tests'. The program needs no more of a base.
 func pushBase(repository string) (string, error) {
 	authority, err := theAuthority()
 	if err != nil {

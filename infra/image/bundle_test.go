@@ -19,9 +19,10 @@ import (
 const hosts = "127.0.0.1 localhost keycloak.localhost\n"
 
 // bundle unpacks the image into a new directory as an engine does, for a service of
-// compose.yaml: the image's user and entrypoint, the service's arguments, and its
-// environment with the servers of the test instead, a root that is read only, no capabilities, no new privileges, namespaces of its own but for
-// the network, in which the servers of the tests are.
+// compose.yaml: the image's user and entrypoint; the service's arguments and environment,
+// with the servers of the test in place of its own; a read-only root, no capabilities, no
+// new privileges, and its own namespaces except for the network, in which the servers of
+// the tests are.
 func bundle(t testing.TB, service string, instead map[string]string) string {
 	t.Helper()
 	img := image(t)

@@ -44,7 +44,7 @@ func readKo(t testing.TB) koConfig {
 	return config
 }
 
-// dockerfile is read by BuildKit's own parser.
+// dockerfile reads the Dockerfile with BuildKit's own parser.
 func dockerfile(t testing.TB) []instructions.Stage {
 	t.Helper()
 	content, err := os.ReadFile("infra/image/Dockerfile")
@@ -62,8 +62,8 @@ func dockerfile(t testing.TB) []instructions.Stage {
 	return stages
 }
 
-// The Dockerfile makes the image that ko makes: its base, user and flags; and
-// compose.yaml asks for health by the program that is in it.
+// The Dockerfile makes the image that ko makes: its base, user and flags; and the health
+// check of compose.yaml runs the program that is in it.
 func TestDockerfileIsAsKo(t *testing.T) {
 	t.Parallel()
 	config, stages := readKo(t), dockerfile(t)
@@ -116,8 +116,8 @@ func buildCommand(t testing.TB, stage instructions.Stage) string {
 	return ""
 }
 
-// What .dockerignore leaves is enough to build the program of, by the Dockerfile's
-// command, and is no more than what Go reads.
+// The files that .dockerignore leaves are enough for the Dockerfile's build command, and
+// no more than what Go reads.
 func TestDockerContext(t *testing.T) {
 	t.Parallel()
 	context, out := dockerContext(t), t.TempDir()
@@ -136,7 +136,7 @@ func TestDockerContext(t *testing.T) {
 	}
 }
 
-// dockerContext copies what the Docker engine would be sent.
+// dockerContext copies the files that would be sent to the Docker engine.
 func dockerContext(t testing.TB) string {
 	t.Helper()
 	content, err := os.ReadFile(".dockerignore")

@@ -20,8 +20,8 @@ import (
 const (
 	// nobody is the user of the image, distroless' nonroot.
 	nobody = "65532:65532"
-	// maxCompressed is what it may weigh in a registry, in bytes. It has about
-	// half of that.
+	// maxCompressed is the most bytes that it may have in a registry. It has about half
+	// of that.
 	maxCompressed = 24 << 20
 )
 
@@ -90,14 +90,14 @@ func TestOneStaticProgram(t *testing.T) {
 	}
 }
 
-// The same commit gives the same image: nothing of when and where is in it.
+// The same commit gives the same image: the time and place of the build are not in it.
 func TestSameDigestAgain(t *testing.T) {
 	t.Parallel()
 	image(t)
 	again, err := push(pushed.server)
 	kit.Must(t, err)
 	if again != pushed.ref {
-		t.Errorf("%q, and then %q", pushed.ref, again)
+		t.Errorf("built %q, and then %q", pushed.ref, again)
 	}
 }
 

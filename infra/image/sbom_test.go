@@ -13,8 +13,7 @@ import (
 // spdxType is the media type of an SPDX document as JSON.
 const spdxType = "text/spdx+json"
 
-// Beside the image is its SBOM, which lists every module in the program, in the
-// version that go.mod has.
+// The image's SBOM lists every module in the program, in the version of go.mod.
 func TestSBOM(t *testing.T) {
 	t.Parallel()
 	image(t)

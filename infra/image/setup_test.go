@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// version is what the tests call the version that they push.
+	// version is the version that the tests push.
 	version = "9.8.7"
 	// program is the one in the image.
 	program = "/ko-app/miniserver"

@@ -50,7 +50,7 @@ type servers struct {
 	address     string            // where miniserver will be
 }
 
-// startServers starts them; the issuer is where at says, with the port in place of %d.
+// startServers starts them; at is the issuer's URL, with the port in place of %d.
 func startServers(t testing.TB, at string) servers {
 	t.Helper()
 	plain, theirs := kit.Listen(t), kit.Listen(t)
@@ -158,8 +158,8 @@ func TestComposedUnderRunc(t *testing.T) {
 	}
 }
 
-// What a server of the world shows is verified with the certificates of the base: an
-// issuer that only the base's authority vouches for is believed.
+// Servers are verified with the certificates of the base: an issuer that only the base's
+// authority vouches for is trusted.
 func TestCertificatesOfTheBase(t *testing.T) {
 	t.Parallel()
 	r, s := theRunc(t), startServers(t, "https://127.0.0.1:%d")
@@ -172,7 +172,7 @@ func TestCertificatesOfTheBase(t *testing.T) {
 	}
 }
 
-// wantNobody reads from the kernel who the process is, and what it may.
+// wantNobody checks the user and the rights of the process, as the kernel reports them.
 func (c *container) wantNobody() {
 	c.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.pid()))

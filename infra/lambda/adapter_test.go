@@ -20,7 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// ask has handler answer r by a function URL and by an HTTP API.
+// ask sends r to handler by a function URL and by an HTTP API.
 func ask(t *testing.T, handler http.Handler, r request) map[string]httpAnswer {
 	t.Helper()
 	a := &adapter{local: transport.Local{"gateway": handler}, front: "gateway", log: slog.New(slog.DiscardHandler)}
@@ -139,7 +139,7 @@ func TestHTTPAPITimeout(t *testing.T) {
 	}
 }
 
-// A panic is one request's, and not the process's.
+// A panic ends one request, and not the process.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	rt := fn.NewRuntime(settings.Settings{}, slog.New(slog.DiscardHandler), nil)

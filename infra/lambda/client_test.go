@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Sign-in goes by cookies, in both directions.
+// Sign-in works with cookies, in both directions.
 func TestCookies(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -28,7 +28,8 @@ func TestCookies(t *testing.T) {
 	}
 }
 
-// Strangers are counted by the address that Lambda saw, whatever they write.
+// Anonymous callers are counted by the address that Lambda saw, whatever their headers
+// say.
 func TestSourceAddress(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

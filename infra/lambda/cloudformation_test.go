@@ -81,7 +81,7 @@ func (t *template) fail(node *yaml.Node, format string, args ...any) any {
 
 var reference = regexp.MustCompile(`\$\{([^}]*)\}`)
 
-// resolve returns what a node stands for; nil leaves it out.
+// resolve returns the value of a node; nil leaves it out.
 func (t *template) resolve(node *yaml.Node) any {
 	tag := node.Tag
 	plain := *node

@@ -136,8 +136,8 @@ func (s *streamed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves a body that was not read to its process: Lambda does not tell it
-// either that the client is gone.
+// Close leaves a body that was not read to its process: Lambda, too, does not report that
+// the client is gone.
 func (s *streamed) Close() error { return nil }
 
 // Tick sends a scheduled event to the process that is the function.
@@ -152,7 +152,7 @@ func (l *onLambda) Tick(function string) error {
 	return nil
 }
 
-// Probe is one that Lambda does not send: it asks by a function URL.
+// Probe asks by a function URL; Lambda itself sends no probes.
 func (l *onLambda) Probe(probe conformance.Probe) (int, error) {
 	path := map[conformance.Probe]string{conformance.Liveness: fn.LivenessPath, conformance.Readiness: fn.ReadinessPath}[probe]
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -17,7 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 )
 
-// adapter hands events to the functions of this process.
+// adapter passes events to the functions of this process.
 type adapter struct {
 	local    transport.Local
 	function string // FUNCTION, "" for all of them
@@ -30,7 +30,7 @@ const (
 	scheduled     = "Scheduled Event"
 )
 
-// envelope is what tells events apart.
+// envelope has the fields that distinguish events.
 type envelope struct {
 	Version        string          `json:"version"`
 	DetailType     string          `json:"detail-type"`
@@ -65,7 +65,7 @@ func (a *adapter) handle(ctx context.Context, payload json.RawMessage) (any, err
 // maxNamed is how many fields of an unknown event its error names.
 const maxNamed = 10
 
-// unknownEvent names the fields of the event, and not what is in them.
+// unknownEvent names the fields of the event, but not their values.
 func unknownEvent(payload json.RawMessage) error {
 	var fields map[string]json.RawMessage
 	has := "is no JSON object"
@@ -83,8 +83,8 @@ func failure(kind string, err error) error {
 	return messages.InvokeResponse_Error{Type: kind, Message: err.Error()}
 }
 
-// detail is that of a scheduled event. EventBridge's rules send an object, its
-// Scheduler by itself a string with JSON in it.
+// detail is the detail of a scheduled event. EventBridge's rules send an object, its
+// Scheduler by default a string with JSON in it.
 type detail struct {
 	Function string `json:"function"`
 }

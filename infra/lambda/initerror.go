@@ -21,8 +21,8 @@ const (
 	initErrorTimeout = 2 * time.Second
 )
 
-// reportInitError reports to Lambda why the process cannot start, so that a caller reads
-// that, and not only that it ended.
+// reportInitError reports to Lambda why the process cannot start, so that a caller sees
+// the reason, and not only that the process ended.
 func reportInitError(address string, cause error) {
 	if address == "" {
 		return // not on Lambda

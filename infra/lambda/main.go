@@ -30,9 +30,8 @@ func main() {
 		reportInitError(os.Getenv(runtimeAPI), err)
 		os.Exit(1)
 	}
-	// Lambda freezes the process between invocations and ends it when it was idle for
-	// long. It says so with SIGTERM only to those who ask for it, and kills 500 ms
-	// later.
+	// Lambda freezes the process between invocations and ends it after a long idle time.
+	// It sends SIGTERM only to processes that ask for it, and kills them 500 ms later.
 	lambda.StartWithOptions(a.handle, lambda.WithEnableSIGTERM(func() {
 		_ = f.Stop(context.Background()) // it has no error
 		os.Exit(0)

@@ -15,7 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// What cannot run says so in one line, ends with a status, and tells Lambda.
+// A function that cannot start prints one line that says why, exits with a status, and
+// reports it to Lambda.
 func TestInitError(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, says, setting string }{
@@ -40,28 +41,28 @@ func TestInitError(t *testing.T) {
 			p := startProcess(t, environment)
 			var status *exec.ExitError
 			if err := p.wantEnd(20 * time.Second); !errors.As(err, &status) || status.ExitCode() != 1 {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("it ended with %v, want status 1", err)
 			}
 			line := strings.TrimSuffix(p.Printed(), "\n")
 			if strings.Contains(line, "\n") || !strings.HasPrefix(line, "miniserver: ") || !strings.Contains(line, c.says) {
-				t.Errorf("it said %q, want one line with %q", line, c.says)
+				t.Errorf("it printed %q, want one line with %q", line, c.says)
 			}
 			select {
 			case told := <-p.initError:
 				var body struct{ ErrorMessage, ErrorType string }
 				kit.Must(t, json.Unmarshal(told.body, &body))
 				if told.kind != initErrorType || body.ErrorType != initErrorType || "miniserver: "+body.ErrorMessage != line {
-					t.Errorf("Lambda was told %s %s", told.kind, told.body)
+					t.Errorf("Lambda got %s %s, want the printed error", told.kind, told.body)
 				}
 			default:
-				t.Error("Lambda was not told")
+				t.Error("Lambda got no error")
 			}
 		})
 	}
 }
 
-// An event that is none of ours fails its invocation, says what is taken, and does
-// not show what is in it; the process goes on.
+// An unknown event fails its invocation; the error lists what is accepted and shows no
+// content, and the process keeps running.
 func TestUnknownEvents(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -96,7 +97,7 @@ func TestUnknownEvents(t *testing.T) {
 	}
 }
 
-// A tick that fails fails its invocation, and does not show the cause, which is in
+// A tick that fails fails its invocation; its error does not show the cause, which is in
 // the log.
 func TestTickFails(t *testing.T) {
 	t.Parallel()
@@ -130,7 +131,8 @@ func TestTickLingers(t *testing.T) {
 	}
 }
 
-// A tick that does not end in time says what to change, before Lambda would kill it.
+// A tick that does not end in time fails with what to change, before Lambda would kill
+// it.
 func TestTickOutlivesTheInvocation(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -144,8 +146,8 @@ func TestTickOutlivesTheInvocation(t *testing.T) {
 	}
 }
 
-// A request that cannot be answered in time is answered 504 before Lambda would kill
-// the process, and the process goes on.
+// A request that cannot be answered in time is answered 504 before Lambda would kill the
+// process, and the process keeps running.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -153,7 +155,7 @@ func TestDeadline(t *testing.T) {
 	if a := p.url(s.grant("k0", "u_0").url()); a.StatusCode != http.StatusOK {
 		t.Fatalf("grant: %+v", a)
 	}
-	// Whoever holds the row holds up the grant.
+	// A transaction that holds the row holds up the grant.
 	tx, err := s.pool.Begin(t.Context())
 	kit.Must(t, err)
 	_, err = tx.Exec(t.Context(), `SELECT 1 FROM entitlement.entitlements WHERE user_id = 'u_0' FOR UPDATE`)
@@ -192,10 +194,10 @@ func TestLogIsWrittenBeforeTheAnswer(t *testing.T) {
 	for range 20 {
 		before := strings.Count(p.Printed(), `"msg":"request"`)
 		if a := p.api(request{method: http.MethodGet, path: "/openapi.json"}.api()); a.StatusCode != http.StatusOK {
-			t.Fatalf("%+v", a)
+			t.Fatalf("answered %+v, want 200", a)
 		}
 		if after := strings.Count(p.Printed(), `"msg":"request"`); after != before+1 {
-			t.Fatalf("%d lines were %d", after, before)
+			t.Fatalf("%d log lines after the answer, %d before it; want one more", after, before)
 		}
 	}
 }

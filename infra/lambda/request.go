@@ -21,13 +21,13 @@ var (
 	errBody = fault.New(fault.Malformed, "request_malformed", "The request cannot be read: its body is no base64.")
 )
 
-// newRequest makes the request that a server would have read off the connection.
-// Path and query are as the client sent them. A header that came more than once is
-// one value with commas, as Lambda has it: which is the same, for headers that are
-// lists, and spoils the others (RFC 9110, 5.3).
+// newRequest makes the request that a server would have read off the connection. Path and
+// query are as the client sent them. A header that came more than once is one value with
+// commas, as Lambda sends it: that is the same for headers that are lists, and spoils the
+// others (RFC 9110, 5.3).
 //
-// The peer is the event's source address, which Lambda or API Gateway vouch for.
-// Its port is not known and 0. X-Forwarded-For is passed on for TRUSTED_PROXIES.
+// The peer is the event's source address, which Lambda or API Gateway vouch for. Its port
+// is unknown, and 0. X-Forwarded-For is passed on for TRUSTED_PROXIES.
 func newRequest(ctx context.Context, function string, e events.LambdaFunctionURLRequest) (*http.Request, error) {
 	path, err := url.PathUnescape(e.RawPath)
 	if err != nil || !strings.HasPrefix(e.RawPath, "/") {
@@ -65,10 +65,10 @@ func newRequest(ctx context.Context, function string, e events.LambdaFunctionURL
 	for _, name := range hopByHop {
 		r.Header.Del(name)
 	}
-	r.Header.Del("Host") // as net/http has it
+	r.Header.Del("Host") // as in net/http
 	return r.WithContext(ctx), nil
 }
 
-// hopByHop are headers about a connection, of which there is none here, and about a
-// length that Lambda finds out itself.
+// hopByHop are headers about a connection, which does not exist here, and about a length
+// that Lambda finds out itself.
 var hopByHop = []string{"Connection", "Content-Length", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}

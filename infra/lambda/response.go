@@ -80,8 +80,8 @@ func whole(response *http.Response, end context.CancelFunc) (*events.APIGatewayV
 	return answer, nil
 }
 
-// firstEvent ends a stream of events when it has told one. What tells the client
-// where to begin, and keeps it waiting, has no data.
+// firstEvent ends a stream after its first event. The lines that give the client its
+// start position, or keep it waiting, have no data.
 type firstEvent struct {
 	io.Reader
 	read *bytes.Buffer // what came before

@@ -14,9 +14,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// runtimeServer is Lambda's Runtime API for one process, as its documentation has it
-// ("Using the Lambda runtime API for custom runtimes", version 2018-06-01), and as
-// much of the Extensions API as makes Lambda send SIGTERM.
+// runtimeServer is Lambda's Runtime API for one process, as documented ("Using the Lambda
+// runtime API for custom runtimes", version 2018-06-01), and as much of the Extensions
+// API as makes Lambda send SIGTERM.
 type runtimeServer struct {
 	t          testing.TB
 	address    string
@@ -113,7 +113,7 @@ func (s *runtimeServer) serveResult(w http.ResponseWriter, r *http.Request, fail
 	delete(s.pending, r.PathValue("id"))
 	s.mutex.Unlock()
 	if i == nil {
-		s.t.Errorf("an answer to %q, which nobody asked or which was answered", r.PathValue("id"))
+		s.t.Errorf("an answer to %q, which was not sent or was answered already", r.PathValue("id"))
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}

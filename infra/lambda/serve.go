@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// answerMargin is what is kept of an invocation's time for its answer: Lambda kills
-	// a process that is late, and the client learns nothing.
+	// answerMargin is the part of an invocation's time that is kept for its answer:
+	// Lambda kills a process that is late, and the client gets nothing.
 	answerMargin = time.Second
 	// apiGatewayTimeout is how long an HTTP API waits; it cannot be more than 30 s.
 	apiGatewayTimeout = 29 * time.Second
 )
 
-// urlDomain is in the name of every function URL, also behind a domain of one's own:
-// that leads to it through CloudFront.
+// urlDomain is in the name of every function URL, also behind a custom domain, which
+// leads to it through CloudFront.
 const urlDomain = ".lambda-url."
 
 // serve answers an HTTP event. A function URL gets its answer as a stream, so its
@@ -63,7 +63,7 @@ func shorten(ctx context.Context, cancel context.CancelFunc) (context.Context, c
 	return ctx, func() { also(); cancel() }
 }
 
-// respond has the function answer, and answers itself when that takes too long.
+// respond lets the function answer, and answers itself when that takes too long.
 func (a *adapter) respond(ctx context.Context, e events.LambdaFunctionURLRequest) *http.Response {
 	r, err := newRequest(ctx, a.front, e)
 	if err != nil {

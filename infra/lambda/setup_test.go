@@ -94,7 +94,7 @@ func (s *system) start(further ...string) *process {
 	return startProcess(s.t, environment)
 }
 
-// count returns the one number that a query answers.
+// count returns the one number that a query returns.
 func (s *system) count(sql string, args ...any) int {
 	s.t.Helper()
 	var n int
@@ -107,7 +107,7 @@ const (
 	apiHost = "a1b2c3d4e5.execute-api.eu-central-1.amazonaws.com"
 )
 
-// request is an HTTP event to be: what differs between tests.
+// request is an HTTP event, as far as tests differ in it.
 type request struct {
 	method, path, query, body string
 	encoded                   bool
@@ -161,7 +161,7 @@ func (s *system) grant(key, user string) request {
 	}
 }
 
-// tickEvent is what EventBridge sends by a rule without an input of its own.
+// tickEvent is the event that an EventBridge rule sends without an input of its own.
 func tickEvent(t testing.TB, detail string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "scheduled.json"))

@@ -20,7 +20,7 @@ type ends struct {
 	open  sync.WaitGroup
 }
 
-// terminate is what a client of Postgres says before it hangs up in order.
+// terminate is the message of a Postgres client that disconnects in order.
 const terminate = "X\x00\x00\x00\x04"
 
 // through returns the database's URL by way of e.
@@ -67,8 +67,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Lambda sends SIGTERM to who registered an extension: the process takes leave of its
-// stores and ends well.
+// Lambda sends SIGTERM to a process that registered an extension: the process disconnects
+// from its stores in order and exits with 0.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

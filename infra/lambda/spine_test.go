@@ -34,7 +34,7 @@ func TestGrantIsToldBySchedules(t *testing.T) {
 		}
 	}
 	if n := s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_1' AND status = 'SENT'`); n != 1 {
-		t.Errorf("%d notifications SENT", n)
+		t.Errorf("%d notifications SENT, want 1", n)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestHTTPAPI(t *testing.T) {
 	}
 }
 
-// What is wrong with a request is a problem, and never an error of the invocation.
+// A faulty request is answered with a problem, and never fails the invocation.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -116,6 +116,6 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	if n := s.count(`SELECT count(*) FROM entitlement.entitlements`); n != 0 {
-		t.Errorf("%d entitlements", n)
+		t.Errorf("%d entitlements, want none", n)
 	}
 }

@@ -37,7 +37,7 @@ func (s *system) me(p *process) string {
 	return id
 }
 
-// tell grants user something by p and has it told by other processes.
+// tell grants user something by p and ticks p until the notification is sent.
 func (s *system) tell(p *process, key, user string) {
 	s.t.Helper()
 	if a := p.api(s.grant(key, user).api()); a.StatusCode != http.StatusOK {
@@ -50,8 +50,8 @@ func (s *system) tell(p *process, key, user string) {
 	}
 }
 
-// By a function URL the live stream is live: the client has an event while the
-// invocation goes on, which ends before its deadline.
+// By a function URL the stream is live: the client gets an event while the invocation
+// runs, which ends before its deadline.
 func TestLiveStream(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -73,20 +73,20 @@ func TestLiveStream(t *testing.T) {
 		}
 		came <- err
 	}()
-	// The message that there is news may be lost, while a process that has just started
-	// connects to NATS; the stream's next look would be too late here.
+	// The nudge may be lost while a process that has just started connects to NATS; the
+	// stream's next look would be too late here.
 	for n, told := 1, false; !told; n++ {
 		s.tell(other, fmt.Sprint("k", n), user)
 		select {
 		case err := <-came:
 			if told = true; err != nil {
-				t.Fatalf("the stream ended before it told: %v", err)
+				t.Fatalf("the stream ended before an event: %v", err)
 			}
 		case <-time.After(time.Second):
 		}
 	}
 	if data := readUntil(t, body, "data: "); !strings.Contains(data, `"EntitlementGranted"`) {
-		t.Errorf("told: %s", data)
+		t.Errorf("the stream sent %s", data)
 	}
 	select {
 	case <-answer.done:
@@ -95,7 +95,7 @@ func TestLiveStream(t *testing.T) {
 	}
 	go func() { _, _ = io.Copy(io.Discard, body) }() // there may be more, and it is a pipe
 	if left := time.Until(i.deadline); left < answerMargin {
-		t.Fatalf("too late to tell anything: %s left", left)
+		t.Fatalf("too late for an event: %s left", left)
 	}
 	<-answer.done
 	if left := time.Until(i.deadline); left < answerMargin/4 {
@@ -104,14 +104,14 @@ func TestLiveStream(t *testing.T) {
 	if len(answer.trailer.Get("Lambda-Runtime-Function-Error-Type")) > 0 {
 		t.Errorf("it broke off: %v", answer.trailer)
 	}
-	// The process is there for the next one.
+	// The process takes the next request.
 	if a := follower.url(request{method: http.MethodGet, path: "/health/readiness"}.url()); a.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %+v", a)
 	}
 }
 
-// An HTTP API takes whole answers, so a stream ends with its first event, and the
-// next request goes on from there.
+// An HTTP API takes whole answers, so a stream ends with its first event, and the next
+// request continues from there.
 func TestStreamBehindAnHTTPAPI(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -128,10 +128,10 @@ func TestStreamBehindAnHTTPAPI(t *testing.T) {
 	s.tell(other, "k1", user)
 	a := follower.apiAnswer(i)
 	if a.StatusCode != http.StatusOK || strings.Count(a.Body, "event: notification") != 1 || !strings.Contains(a.Body, "retry: ") {
-		t.Fatalf("told: %+v", a)
+		t.Fatalf("the stream with an event: %+v", a)
 	}
 	if took := time.Since(began); took > apiGatewayTimeout/2 {
-		t.Errorf("it took %s", took)
+		t.Errorf("the answer took %s", took)
 	}
 	before := a.Body[:strings.Index(a.Body, "\nevent: ")]
 	follow.headers["last-event-id"] = before[strings.LastIndex(before, "id: ")+len("id: "):]

@@ -22,7 +22,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// values are what somebody might deploy with.
+// values are the parameters of a possible deployment.
 var values = map[string]any{
 	"SecretId": "miniserver", "PublicUrl": "https://api.example.com", "OidcIssuer": "https://id.example.com",
 	"NotificationChannel": "webhook", "WebhookUrls": "https://a.example.com/hook,https://b.example.com/hook",
@@ -55,7 +55,7 @@ var samFunction = sync.OnceValues(func() (*jsonschema.Schema, error) {
 })
 
 // check returns everything that is wrong with a template: by AWS' schema, by the
-// registry, and by what a process would say of its environment.
+// registry, and by the checks that a process makes of its environment.
 func check(text []byte, given map[string]any) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	t, err := readTemplate(text, given)
@@ -228,7 +228,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("with %s: %s", name, wrong)
 		}
 	}
-	// What can go wrong must be found.
+	// Planted mistakes must be found.
 	for name, edit := range map[string][2]string{
 		"unknown property":         {"MemorySize: 512", "MemorySise: 512"},
 		"wrong type":               {"MemorySize: 512", "MemorySize: lots"},

@@ -57,8 +57,8 @@ func (a *adapter) tick(ctx context.Context, raw json.RawMessage) (any, error) {
 	return report, nil
 }
 
-// ticked returns which function an event is for. A process that is one function
-// takes no tick of another: that would be a schedule with the wrong target.
+// ticked returns which function an event is for. A process that is one function refuses
+// ticks of another: that would be a schedule with the wrong target.
 func (a *adapter) ticked(raw json.RawMessage) (string, error) {
 	d, err := readDetail(raw)
 	if err != nil {

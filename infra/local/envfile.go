@@ -17,8 +17,8 @@ const ownLine = "# private, started by make run: "
 
 func (l *Local) envPath() string { return filepath.Join(l.Dir, "env") }
 
-// writeEnv writes where everything is, for psql, redis-cli, nats and curl, with all
-// rights: set -a; . .local/env
+// writeEnv writes the addresses of everything, with all rights, for psql, redis-cli, nats
+// and curl: set -a; . .local/env
 func (l *Local) writeEnv(s settings.Settings) error {
 	var out bytes.Buffer
 	fmt.Fprintln(&out, ownLine+strings.Join(l.own, " "))
@@ -35,15 +35,15 @@ func (l *Local) writeEnv(s settings.Settings) error {
 	for _, line := range lines {
 		fmt.Fprintf(&out, "%s=%s\n", line[0], quoted(line[1]))
 	}
-	// It holds passwords. A temporary file, so that nobody reads half of it.
+	// It holds passwords. It is renamed into place, so that no reader sees half of it.
 	if err := os.WriteFile(l.envPath()+".new", out.Bytes(), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(l.envPath()+".new", l.envPath())
 }
 
-// forgetOwn unsets the variables that a shell got from the env file of an earlier
-// run: they name servers of ours, which are to be started and not to be found.
+// forgetOwn unsets the variables that a shell got from the env file of an earlier run:
+// they name private servers, which this run starts itself.
 func (l *Local) forgetOwn() error {
 	text, err := os.ReadFile(l.envPath())
 	if os.IsNotExist(err) {

@@ -23,7 +23,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// Ports that are taken when they are free.
+// Ports that are used when they are free.
 const (
 	gatewayPort = 8080
 	issuerPort  = 8081
@@ -37,9 +37,9 @@ type Local struct {
 	Programs string    // where server programs are unpacked
 	Out      io.Writer // where the first screen goes
 
-	environment map[string]string // what the functions are given
-	people      map[string]string // what people are given, who may do everything
-	own         []string          // which of these name what was started here
+	environment map[string]string // of the functions
+	people      map[string]string // of people, who may do everything
+	own         []string          // those whose servers were started here
 	stops       []func() error    // in the order of starting
 }
 
@@ -48,14 +48,14 @@ func (l *Local) provide(variable, value string) {
 	l.own = append(l.own, variable)
 }
 
-// Run starts everything, says where to look, waits until ctx ends, and stops
-// what it started, in reverse order.
+// Run starts everything, prints the addresses, waits until ctx ends, and stops what it
+// started, in reverse order.
 func (l *Local) Run(ctx context.Context) (err error) {
 	started := time.Now()
 	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
 		return err
 	}
-	// One process at a time uses Dir. The lock goes with the process, however it ends.
+	// One process at a time uses Dir. The lock ends with the process, however that ends.
 	held, err := proc.TryLock(filepath.Join(l.Dir, "run.lock"))
 	if errors.Is(err, proc.ErrInUse) {
 		return fmt.Errorf("it is already running here; %s says where", l.envPath())
@@ -124,7 +124,7 @@ func (l *Local) serve(ctx context.Context, started time.Time) error {
 	return <-served
 }
 
-// migrate brings the database up to date. One of our own also has logins for the
+// migrate brings the database up to date. A private one also gets logins for the
 // functions, with the least rights.
 func (l *Local) migrate(ctx context.Context, s settings.Settings) error {
 	for _, domain := range migrations.Domains {

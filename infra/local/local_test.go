@@ -15,7 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// runDir makes of this test binary make run, with its files there.
+// runDir turns this test binary into make run, with its files in that directory.
 const runDir = "LOCAL_RUN_DIR"
 
 func TestMain(m *testing.M) {
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Main(m))
 }
 
-// make run that cannot make the functions says why in one line, and what it had
-// started is gone when it ends.
+// When make run cannot make the functions, it prints one line that says why, and stops
+// what it had started.
 func TestRunThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for setting, says := range map[string]string{
@@ -60,7 +60,7 @@ func TestRunThatFailsLeavesNothing(t *testing.T) {
 			}
 			line := strings.TrimSuffix(said.String(), "\n")
 			if strings.Contains(line, "\n") || !strings.Contains(line, says) {
-				t.Errorf("it said %q, want one line with %s", line, says)
+				t.Errorf("it printed %q, want one line with %s", line, says)
 			}
 			for _, server := range []string{"postgres", "redis"} {
 				log, err := os.ReadFile(filepath.Join(dir, server, server+".log"))

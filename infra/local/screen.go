@@ -40,7 +40,7 @@ Try it in another terminal:
 
 `))
 
-// firstScreen says what runs where and what to try.
+// firstScreen prints what runs where and what to try.
 func (l *Local) firstScreen(s settings.Settings, took time.Duration) {
 	_ = screen.Execute(l.Out, map[string]string{ // a closed terminal is no error
 		"Took": took.Round(10 * time.Millisecond).String(), "Gateway": s.PublicURL, "Issuer": s.OIDCIssuer, "Dir": l.Dir,

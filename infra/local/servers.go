@@ -74,7 +74,7 @@ func (l *Local) startServers(ctx context.Context) error {
 	)
 }
 
-// startRabbitMQ starts one where it carries transfers.
+// startRabbitMQ starts a RabbitMQ if it carries transfers.
 func (l *Local) startRabbitMQ(ctx context.Context, start func(string, func() (string, func() error, error)) error) error {
 	if os.Getenv("TRANSFER_BROKER") != settings.RabbitMQ {
 		return nil
@@ -113,7 +113,8 @@ func (l *Local) startIssuer(ctx context.Context, gatewayURL string) error {
 	return nil
 }
 
-// listen on loopback: on port when it is given, otherwise on preferred or a free one.
+// listen listens on loopback: on port if that is given, otherwise on preferred or a free
+// one.
 func listen(port string, preferred int) (net.Listener, error) {
 	if port != "" {
 		return net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))

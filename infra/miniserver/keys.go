@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
-// keys prints a fresh key pair for the gateway's statements of who calls, as two lines
+// keys prints a fresh key pair for the gateway's statements about callers, as two lines
 // for the environment.
 func keys(_ context.Context, _ []string, out io.Writer) error {
 	private, public, err := auth.NewKeyPair()

@@ -20,7 +20,7 @@ import (
 	"syscall"
 )
 
-// command is one of the words that the program is called with.
+// command is a subcommand of the program.
 type command struct {
 	name    string
 	takes   bool // arguments

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// What the program does not know it says in one line, with what it does know.
+// For an unknown command the program prints one line, with the known ones.
 func TestUnknownCommand(t *testing.T) {
 	t.Parallel()
 	for arguments, status := range map[string]int{
@@ -25,7 +25,7 @@ func TestUnknownCommand(t *testing.T) {
 			t.Errorf("miniserver %s: status %d, %q", arguments, got, complaints.String())
 		}
 		if status == 2 && !strings.HasSuffix(line, "serve, ready, migrate, keys") {
-			t.Errorf("miniserver %s does not say what there is: %s", arguments, line)
+			t.Errorf("miniserver %s does not list the commands: %s", arguments, line)
 		}
 	}
 }

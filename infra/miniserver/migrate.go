@@ -18,8 +18,8 @@ import (
 // migrate brings the databases up to date. Run it before new functions start, with a
 // direct connection: MIGRATION_DATABASE_URL, or else each domain's own URL. With
 // MIGRATION_DATABASE_URL it then gives the roles of the domains' URLs their rights.
-// Arguments are the domains to migrate, where they are in several databases; none is
-// all.
+// Arguments are the domains to migrate, where they are in several databases; without
+// arguments it migrates all.
 func migrate(ctx context.Context, domains []string, out io.Writer) error {
 	s, err := settings.Load()
 	if err != nil {
@@ -79,5 +79,5 @@ func sameUser(one, other string) bool {
 func sameDatabase(one, other string) bool {
 	a, err := pgx.ParseConfig(one)
 	b, err2 := pgx.ParseConfig(other)
-	return err != nil || err2 != nil || a.Database == b.Database // what cannot be read is told later
+	return err != nil || err2 != nil || a.Database == b.Database // a URL that cannot be read fails later
 }

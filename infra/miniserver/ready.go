@@ -36,7 +36,7 @@ func ready(ctx context.Context, _ []string, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Not the default client's: a proxy of the environment is not for loopback.
+	// Not the default client's: that would use the environment's proxy.
 	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)

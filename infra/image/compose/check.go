@@ -20,7 +20,7 @@ var data = map[string]string{
 	"keycloak": "/opt/keycloak/data",
 }
 
-// minor is a version of two numbers at least: one number alone is another server
+// minor matches a version of at least two numbers: one number alone is another server
 // tomorrow.
 var minor = regexp.MustCompile(`:v?[0-9]+\.[0-9]+[A-Za-z0-9_.-]*$|@sha256:[0-9a-f]{64}$`)
 
@@ -63,7 +63,7 @@ func (c *checker) add(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// image: what is not built here is pinned.
+// image checks that an image that is not built here is pinned.
 func (c *checker) image(s types.ServiceConfig) {
 	if s.Build == nil {
 		if !minor.MatchString(s.Image) {
@@ -79,7 +79,7 @@ func (c *checker) image(s types.ServiceConfig) {
 	}
 }
 
-// health: everything that goes on running says whether it is healthy.
+// health checks that every service that keeps running has a health check.
 func (c *checker) health(s types.ServiceConfig) {
 	if c.ends(s.Name) {
 		return
@@ -107,7 +107,7 @@ func (c *checker) ends(name string) bool {
 	return false
 }
 
-// ports are reachable from this machine only, and each is one's.
+// ports checks that ports are reachable from this machine only, and not published twice.
 func (c *checker) ports(s types.ServiceConfig) {
 	for _, port := range s.Ports {
 		if ip, err := netip.ParseAddr(port.HostIP); err != nil || !ip.IsLoopback() {
@@ -124,7 +124,7 @@ func (c *checker) ports(s types.ServiceConfig) {
 	}
 }
 
-// volumes hold what must survive; a bind is a file that is there.
+// volumes checks that data that must survive is in a volume, and that bound files exist.
 func (c *checker) volumes(s types.ServiceConfig) {
 	kept := data[s.Name]
 	for _, volume := range s.Volumes {
@@ -145,7 +145,7 @@ func (c *checker) volumes(s types.ServiceConfig) {
 	}
 }
 
-// order: who waits for whom waits until it is healthy, or has ended well.
+// order checks that services wait until others are healthy, or have ended well.
 func (c *checker) order(s types.ServiceConfig) {
 	for name, dependency := range s.DependsOn {
 		if dependency.Condition == types.ServiceConditionStarted {
@@ -157,7 +157,8 @@ func (c *checker) order(s types.ServiceConfig) {
 	}
 }
 
-// ours run with nothing that they do not need; what ends migrates, the others serve.
+// ours checks that our services have only what they need; the one that ends migrates, the
+// others serve.
 func (c *checker) ours(s types.ServiceConfig) {
 	var want []string
 	if c.ends(s.Name) {

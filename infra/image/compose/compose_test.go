@@ -13,7 +13,7 @@ import (
 
 const file = "../../../compose.yaml"
 
-// urls are the addresses that make run is told of in comments.
+// urls are the addresses that comments of the file give to make run.
 var urls = []string{"DATABASE_URL", "REDIS_URL", "NATS_URL", "RABBITMQ_URL", "OIDC_ISSUER"}
 
 // ours are the services that are built here.
@@ -50,7 +50,7 @@ func read(t *testing.T) string {
 	return string(content)
 }
 
-// compose.yaml is what compose takes, and whole: with JetStream and with RabbitMQ.
+// compose accepts compose.yaml, and it is whole: with JetStream and with RabbitMQ.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
 	for _, environment := range [][]string{nil, {"TRANSFER_BROKER=rabbitmq", "GATEWAY_HOST=host-gateway"}} {
@@ -98,7 +98,7 @@ func TestOneCommandStartsEverything(t *testing.T) {
 		if err != nil || err2 != nil || login.Host != owner.Host || login.Path != owner.Path || migrate.Database(role.Name) != login.String() {
 			t.Errorf("migrate brings another database up to date, or makes another login for %s", role.Name)
 		} else if login.User.Username() == owner.User.Username() {
-			t.Errorf("the functions are the owner of %s", role.Name)
+			t.Errorf("the functions log in as the owner of %s", role.Name)
 		}
 	}
 	if grace := functions.StopGracePeriod; grace == nil || int64(*grace) <= int64(s.ShutdownGrace) {

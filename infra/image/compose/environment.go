@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// Settings reads what a service of ours is given, as it does itself. A name that
-// settings do not know is an error: nobody would read it.
+// Settings reads the environment of a service of ours, as the service does. An unknown
+// name is an error: no setting would read it.
 func Settings(s types.ServiceConfig) (settings.Settings, error) {
 	given := map[string]string{}
 	known := reflect.TypeFor[settings.Settings]()
@@ -32,8 +32,9 @@ func Settings(s types.ServiceConfig) (settings.Settings, error) {
 	return settings.LoadFrom(given)
 }
 
-// CheckURLs follows every URL that a service of ours is given: to a service with that
-// name or address, to a port that it listens on, with the password that it has.
+// CheckURLs follows every URL in the environment of a service of ours: it must lead to a
+// service with that name or address, to a port that it listens on, with the password that
+// it has.
 func CheckURLs(project *types.Project, s types.ServiceConfig) []string {
 	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(s.Environment)) {
@@ -80,7 +81,7 @@ func CheckComments(project *types.Project, content []byte, wanted ...string) []s
 	return problems
 }
 
-// follow says why an address leads nowhere, or "".
+// follow returns why an address leads nowhere, or "".
 func follow(project *types.Project, from types.ServiceConfig, address string, published bool) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -125,7 +126,7 @@ func answers(s types.ServiceConfig, name, host, port string, published bool) boo
 	return false
 }
 
-// address is the one that a service always has, or "-".
+// address returns the fixed address of a service, or "-".
 func address(s types.ServiceConfig) string {
 	for _, network := range s.Networks {
 		if network != nil && network.Ipv4Address != "" {
@@ -135,8 +136,8 @@ func address(s types.ServiceConfig) string {
 	return "-"
 }
 
-// knows reports whether a server lets a user in: one that it was made with, that is in
-// the file of users that it is given, or, in Postgres, that migrate makes.
+// knows reports whether a server admits a user: its first one, one in its file of users,
+// or, in Postgres, one that migrate makes.
 func knows(project *types.Project, s types.ServiceConfig, user, password string) bool {
 	if s.Name == "postgres" {
 		for name, value := range project.Services["migrate"].Environment {
@@ -161,7 +162,7 @@ func knows(project *types.Project, s types.ServiceConfig, user, password string)
 	return user == made && password == secret
 }
 
-// credentials are what a server was made with.
+// credentials returns a server's first user and its password.
 func credentials(s types.ServiceConfig) (user, password string) {
 	for _, names := range [][2]string{{"POSTGRES_USER", "POSTGRES_PASSWORD"}, {"RABBITMQ_DEFAULT_USER", "RABBITMQ_DEFAULT_PASS"}} {
 		if u, p := s.Environment[names[0]], s.Environment[names[1]]; u != nil && p != nil {

@@ -1,5 +1,5 @@
 // Package compose reads compose.yaml as Docker's compose does, by its own library, and
-// says what in it would not work or would not be safe. It needs no Docker.
+// reports what would not work or would not be safe. It needs no Docker.
 package compose
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// Load reads a compose file with every profile on, and with no variable set but those
-// of environment ("NAME=value"). It is strict: an unknown name, a service or a volume
-// that is used and not there is an error.
+// Load reads a compose file with every profile on, and with no variable set but those of
+// environment ("NAME=value"). It is strict: an unknown name, a service or a volume that
+// is used and not defined is an error.
 func Load(ctx context.Context, file string, content []byte, environment ...string) (*types.Project, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {

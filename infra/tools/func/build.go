@@ -15,7 +15,7 @@ import (
 	"knative.dev/func/pkg/oci"
 )
 
-// ignoreFile lists, in the form of .gitignore, what the image has no use for.
+// ignoreFile lists, in the form of .gitignore, the files that the image does not need.
 const ignoreFile = ".funcignore"
 
 // builder makes an OCI image without Docker, at .func/builds/last/oci.
@@ -116,7 +116,7 @@ func stage(root, to string) error {
 		if err != nil {
 			return err
 		}
-		// The image's user owns nothing of it: all may read what it is made of.
+		// The image's user does not own the files, so all of them must be readable.
 		return os.WriteFile(target, content, info.Mode()|0o444)
 	})
 }

@@ -98,8 +98,8 @@ func (r *runner) Run(ctx context.Context, f functions.Function, timeout time.Dur
 	return job, nil
 }
 
-// free is the host and port of address, or of the usual one, or of any other where
-// the usual is taken.
+// free returns the host and port of address, or of the usual one, or of any free one
+// where the usual is taken.
 func free(address string) (host, port string, err error) {
 	if address != "" {
 		return net.SplitHostPort(address)

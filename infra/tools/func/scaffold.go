@@ -97,7 +97,7 @@ func adapted(name string, content []byte, function *modfile.File, sums []byte) (
 	return content, nil
 }
 
-// requirements is a go.mod that requires function, which is linked as ./f. What
+// requirements returns a go.mod that requires function, which is linked as ./f. What
 // function requires follows from its own go.mod; the go command adds it ([modMod]).
 func requirements(content []byte, function *modfile.File) ([]byte, error) {
 	scaffold, err := modfile.Parse("go.mod", content, nil)
