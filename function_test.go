@@ -160,7 +160,7 @@ func TestSIGTERMDuringATick(t *testing.T) {
 		}
 		answered <- err
 	}()
-	kit.Pause(300 * time.Millisecond) // the tick lingers by now; a shorter pause would only test less
+	kit.Pause(300 * time.Millisecond) // the tick lingers by now; less would only test less
 	began := time.Now()
 	p.terminate(t)
 	if err := <-answered; err != nil {

@@ -139,7 +139,7 @@ func TestAuditPartitions(t *testing.T) {
 		}
 		exec(t, pool, test.before)
 		if err := migrations.Up(t.Context(), at, "entitlement"); err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("%s database: %v", name, err)
 		}
 		var got, want string
 		if err := pool.QueryRow(t.Context(), `SELECT (`+partitions+`), (`+test.want+`)`).Scan(&got, &want); err != nil || got != want {

@@ -13,7 +13,7 @@ const (
 	regions = 4
 	skills  = 3_000 // from 0, of those who come from everywhere
 	// pending are tickets whose partner is in the queue, beside those that fit nobody:
-	// more than a pass reads, and a pass reads two at a time.
+	// more than a pass looks at, and each look takes two.
 	pending = 400
 	// missing is how many tickets are matched before as many players join again.
 	missing = 100

@@ -100,7 +100,7 @@ func TestAnswer(t *testing.T) {
 			body = string(decoded)
 		}
 		if a.StatusCode != http.StatusTeapot || body != binary || a.IsBase64Encoded != (kind == "api") {
-			t.Errorf("%s: %+v", kind, a)
+			t.Errorf("%s: answered %+v, want 418 with the body as it was", kind, a)
 		}
 		if want := []string{"a=1; Path=/; Expires=Sat, 21 Nov 2026 10:00:00 GMT", "b=2"}; !slices.Equal(a.Cookies, want) || a.Headers["Vary"] != "Accept, Cookie" || len(a.Headers) != 1 {
 			t.Errorf("%s: cookies %q, headers %v", kind, a.Cookies, a.Headers)
@@ -151,7 +151,7 @@ func TestPanic(t *testing.T) {
 	handler := rt.Here["gateway"]
 	for kind, a := range ask(t, handler, request{method: http.MethodGet, path: "/panic"}) {
 		if a.StatusCode != http.StatusInternalServerError || a.json(t)["code"] != "internal_error" || strings.Contains(a.Body, "planted") {
-			t.Errorf("%s: %+v", kind, a)
+			t.Errorf("%s: answered %+v, want 500 without the cause", kind, a)
 		}
 	}
 	for kind, a := range ask(t, handler, request{method: http.MethodGet, path: "/abort"}) {

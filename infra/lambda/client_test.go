@@ -17,7 +17,7 @@ func TestCookies(t *testing.T) {
 	} {
 		if a.StatusCode/100 != 3 || !strings.HasPrefix(a.Headers["Location"], s.environment["OIDC_ISSUER"]) || len(a.Cookies) != 1 ||
 			!strings.HasPrefix(a.Cookies[0], "__Host-miniserver_login_") || a.Headers["Set-Cookie"] != "" {
-			t.Errorf("%s: %+v", kind, a)
+			t.Errorf("%s: answered %+v, want a redirect to the issuer with one cookie", kind, a)
 		}
 	}
 	stale := request{method: http.MethodGet, path: "/v1/me", cookies: []string{"other=1", "__Host-miniserver_session=stale"}}

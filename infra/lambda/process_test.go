@@ -174,7 +174,7 @@ func TestDeadline(t *testing.T) {
 			kit.Must(t, json.NewDecoder(answer.body).Decode(&a))
 		}
 		if a.StatusCode != http.StatusGatewayTimeout || a.json(t)["code"] != "timeout" || a.Headers["Content-Type"] != "application/problem+json" {
-			t.Errorf("%s: %+v", kind, a)
+			t.Errorf("%s: answered %+v, want 504 timeout", kind, a)
 		}
 		if left := i.deadline.Sub(answer.at); left < answerMargin/4 {
 			t.Errorf("%s: answered %s before the deadline", kind, left)

@@ -45,7 +45,7 @@ func (s *system) tell(p *process, key, user string) {
 	}
 	for _, function := range []string{"relay", "notify", "deliver"} {
 		if answer, body := p.invoke(tickEvent(s.t, `{"function":"`+function+`"}`), time.Minute); answer.failed || !strings.Contains(string(body), `"done":1`) {
-			s.t.Fatalf("%s: %s", function, body)
+			s.t.Fatalf("tick of %s: %s", function, body)
 		}
 	}
 }

@@ -70,7 +70,7 @@ const state = {
   bank: null, // what the demo bank opens accounts with; null without one
   reasons: {}, // why a part is not there or not new, by its name
   live: "connecting",
-  person: 0, // counts whom this page has been about
+  person: 0, // counts the users that this page has shown
 };
 
 // forget drops all data of a user.
@@ -242,7 +242,7 @@ async function loadShop() {
 
 const longestWait = 30_000;
 let stream = null;
-let followed = ""; // the id of the ticket that it tells of, too
+let followed = ""; // the id of the ticket that the stream follows, too
 let lastEvent = "";
 let tries = 0;
 let retry = 0;
@@ -278,7 +278,7 @@ function follow() {
     lastEvent = event.lastEventId;
     take(JSON.parse(event.data));
     render();
-    refresh(); // it tells of a change
+    refresh(); // something has changed
   });
   stream.addEventListener("ticket", (event) => {
     lastEvent = event.lastEventId;
@@ -776,7 +776,7 @@ async function signOut() {
   try {
     await ask("/logout", { method: "POST" });
   } catch (refusal) {
-    follow(); // it goes on
+    follow(); // the session still exists
     throw refusal;
   }
   ended();
@@ -823,7 +823,7 @@ render();
 loadShop();
 await refresh();
 if (state.view === "in") {
-  tabs.postMessage("signed in"); // the others may have been told otherwise while this happened
+  tabs.postMessage("signed in"); // the others may have got another message meanwhile
   if (sessionStorage.getItem(linkAgain)) {
     sessionStorage.removeItem(linkAgain);
     say("You have signed in again. Now link the other identity.");

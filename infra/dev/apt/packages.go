@@ -30,7 +30,7 @@ func librariesIn(simulation string) []string {
 	return list
 }
 
-// postgresPackages returns the packages of the newest PostgreSQL server.
+// postgresPackages returns the packages that the newest PostgreSQL server needs here.
 func (a *apt) postgresPackages(ctx context.Context) ([]string, error) {
 	out, err := a.run(ctx, "", "apt-cache", "search", "--names-only", serverPackage.String())
 	if err != nil {
@@ -50,7 +50,7 @@ func (a *apt) postgresPackages(ctx context.Context) ([]string, error) {
 	return a.simulate(ctx, fmt.Sprintf("postgresql-%d", newest), fmt.Sprintf("postgresql-client-%d", newest))
 }
 
-// redisPackages returns the packages of the Redis server.
+// redisPackages returns the packages that the Redis server needs here.
 func (a *apt) redisPackages(ctx context.Context) ([]string, error) {
 	// redis-server is a link to a program in redis-tools.
 	return a.simulate(ctx, "redis-server", "redis-tools")

@@ -93,7 +93,7 @@ func TestSignIn(t *testing.T) {
 	}
 	again.Body.Close()
 	if again.StatusCode != http.StatusOK {
-		t.Errorf("the second visit: %s", again.Status)
+		t.Errorf("the second visit: %s, want 200", again.Status)
 	}
 }
 

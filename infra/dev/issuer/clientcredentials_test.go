@@ -55,7 +55,7 @@ func TestClientCredentials(t *testing.T) {
 				}
 				for _, claim := range []string{"jti", "iat", "exp"} {
 					if claims[claim] == nil {
-						t.Errorf("no %s", claim)
+						t.Errorf("claim %s is missing", claim)
 					}
 				}
 				if claims["sid"] != nil {

@@ -70,7 +70,7 @@ func TestKeysSurviveRestart(t *testing.T) {
 
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != 1 {
-		t.Fatalf("files %v, error %v", files, err)
+		t.Fatalf("files %v, error %v; want one file", files, err)
 	}
 	info, err := files[0].Info()
 	if err != nil || info.Mode().Perm() != 0o600 {

@@ -98,7 +98,7 @@ func TestLogoutRequests(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", name, got.StatusCode, test.status)
 		}
 		if test.status == http.StatusOK && !strings.Contains(got.body, "You are signed out.") {
-			t.Errorf("%s: %s", name, got.body)
+			t.Errorf("%s: the page does not say that the user is signed out: %s", name, got.body)
 		}
 	}
 	if got := r.userinfoStatus(t, token.AccessToken); got != http.StatusOK {
@@ -108,7 +108,7 @@ func TestLogoutRequests(t *testing.T) {
 
 func TestEndSessions(t *testing.T) {
 	t.Parallel()
-	uri, logoutTokens := backChannel(t, http.StatusBadRequest) // a client that answers with an error changes nothing
+	uri, logoutTokens := backChannel(t, http.StatusBadRequest) // an error answer changes nothing
 	r := newRealm(t, issuer.Options{BackChannelLogoutURI: uri})
 	phone, desk := r.tokens(t, "alice"), r.tokens(t, "alice")
 	if got := r.EndSessions(t.Context(), "nobody"); got != 0 {

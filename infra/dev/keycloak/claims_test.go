@@ -26,7 +26,7 @@ func (r realm) claims(t *testing.T, raw, audience string) map[string]any {
 	t.Helper()
 	token, err := r.provider.Verifier(&oidc.Config{ClientID: audience}).Verify(t.Context(), raw)
 	if err != nil {
-		t.Fatalf("%s: %v", r.url, err)
+		t.Fatalf("verify a token of %s: %v", r.url, err)
 	}
 	var got map[string]any
 	if err := token.Claims(&got); err != nil {

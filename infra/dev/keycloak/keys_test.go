@@ -44,7 +44,7 @@ func TestRotateKeys(t *testing.T) {
 	}
 	for name, token := range map[string]string{"before": before, "after": after} {
 		if _, err := verifier.Verify(t.Context(), token); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("verify the token %s the rotation: %v", name, err)
 		}
 	}
 }

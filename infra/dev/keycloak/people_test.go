@@ -15,7 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 )
 
-// A user's story, told once per user because EndSessions ends all of a user's sessions:
+// A user's story, run once per user because EndSessions ends all of a user's sessions:
 // sign in, refresh, sign in elsewhere, be signed out by an administrator.
 func TestPeople(t *testing.T) {
 	t.Parallel()

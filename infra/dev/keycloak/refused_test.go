@@ -90,7 +90,7 @@ func TestTooManyWrongPasswords(t *testing.T) {
 	const failureFactor = 10 // realm.json
 	for range failureFactor {
 		if _, err := keycloak.signIn(t, browser.New(), username, "wrong"); !errors.Is(err, browser.ErrRefused) {
-			t.Fatalf("a wrong password: %v", err)
+			t.Fatalf("a wrong password: %v, want ErrRefused", err)
 		}
 	}
 	// Keycloak counts after it has answered.

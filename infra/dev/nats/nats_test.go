@@ -149,6 +149,6 @@ func wantRefused(t *testing.T, refused <-chan error, subject string) {
 			t.Errorf("%s: %v, want a permissions violation", subject, err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Errorf("%s: the server lets it be", subject)
+		t.Errorf("%s: the server did not refuse it", subject)
 	}
 }

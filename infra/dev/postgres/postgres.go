@@ -50,7 +50,7 @@ type Options struct {
 	// (fsync, synchronous_commit and full_page_writes off) tests run faster,
 	// and a crash may cost the whole database.
 	Durable bool
-	// Log, if not nil, gets what happens to servers left running.
+	// Log, if not nil, gets messages about servers left running.
 	Log *slog.Logger
 }
 

@@ -137,7 +137,7 @@ func TestServerThatHangsIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	servertest.Kill(by) // this continues stopped processes of the watcher's group, so stop the server after it
+	servertest.Kill(by) // continues stopped processes of the watcher's group, so stop the server after it
 	syscall.Kill(pid, syscall.SIGSTOP)
 	users.Close()
 	p := started(t, dir)
@@ -207,7 +207,7 @@ func TestTakenPortIsAvoided(t *testing.T) {
 func TestInterruptedInitdbIsRepeated(t *testing.T) {
 	t.Parallel()
 	dir := servertest.Dir(t)
-	servertest.Binaries(t) // before the time runs
+	servertest.Binaries(t) // before Helper's timeout starts
 	cmd := servertest.Helper(t, "share", dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func (p *Server) initialize(ctx context.Context, o Options) error {
 	at := filepath.Dir(p.data)
 	leftovers, _ := filepath.Glob(filepath.Join(at, initPrefix+"*"))
 	for _, path := range leftovers {
-		_ = os.RemoveAll(path) // an initdb may still be writing; the next start removes them then
+		_ = os.RemoveAll(path) // an initdb may still be writing; the next start removes them
 	}
 	tmp, err := os.MkdirTemp(at, initPrefix)
 	if err != nil {

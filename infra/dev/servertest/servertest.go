@@ -149,7 +149,7 @@ func Serve(pid int, url string) {
 // server's pid and address.
 func Serving(t *testing.T, mode, dir string) (by *exec.Cmd, pid int, url string) {
 	t.Helper()
-	Binaries(t) // before the time runs
+	Binaries(t) // before Helper's timeout starts
 	by = Helper(t, mode, dir)
 	out, err := by.StdoutPipe()
 	if err = errors.Join(err, by.Start()); err != nil {

@@ -79,7 +79,7 @@ func TestRefusedOrders(t *testing.T) {
 		for _, path := range []string{shop.PurchasesPath, shop.RefundsPath} {
 			status, answer := s.send(test.client, path, test.body, test.headers...)
 			if status != test.status || answer["code"] != test.code || answer["detail"] == "" {
-				t.Errorf("%s, %s: %d %v", path, name, status, answer)
+				t.Errorf("%s, %s: answered %d %v", path, name, status, answer)
 			}
 		}
 	}
@@ -219,7 +219,7 @@ func TestItems(t *testing.T) {
 	}
 	decode(t, response.Body, &catalog)
 	if response.StatusCode != http.StatusOK || len(catalog.Items) < 2 || catalog.Items[0].StockKeepingUnit != "sword" || catalog.Items[0].Name == "" || catalog.Items[0].Price == "" {
-		t.Errorf("%s %+v", response.Status, catalog)
+		t.Errorf("answered %s %+v, want 200 with the sword first", response.Status, catalog)
 	}
 	if _, err := shop.New(shop.Options{GatewayURL: "no url"}); err == nil {
 		t.Error("a shop without a valid gateway URL")

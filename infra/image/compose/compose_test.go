@@ -86,7 +86,7 @@ func TestOneCommandStartsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Function != "" || s.Schedule != "auto" {
-		t.Errorf("FUNCTION=%q SCHEDULE=%q: not all functions, or nobody ticks them", s.Function, s.Schedule)
+		t.Errorf("FUNCTION=%q SCHEDULE=%q: not all functions, or nothing ticks them", s.Function, s.Schedule)
 	}
 	migrate, err := compose.Settings(project.Services["migrate"])
 	if err != nil {
