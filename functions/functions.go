@@ -76,8 +76,8 @@ var All = []fn.Function{
 		New: gateway.New, Public: true,
 		Routes: []fn.Route{gateway.Overview, gateway.LinkIdentity},
 		Stores: []fn.Store{fn.Redis},
+		Rights: rights.Rights{Keys: []string{"session:*", "rate:*", "open:*"}},
 		// The timeout is that of the live stream behind it.
-		Rights:  rights.Rights{Keys: []string{"session:*", "rate:*", "open:*"}},
 		Timeout: 5 * time.Minute, Concurrency: 200, MinScale: 1, MaxScale: 10,
 	},
 	{

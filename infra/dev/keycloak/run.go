@@ -63,7 +63,7 @@ func run(ctx context.Context, found installation, port int, realm []byte, out io
 		Ready: func(ctx context.Context) error {
 			if time.Since(told) >= progressEvery {
 				told = time.Now()
-				fmt.Fprintf(out, "keycloak: starting since %.0f s\n", time.Since(began).Seconds())
+				fmt.Fprintf(out, "keycloak: starting for %.0f s\n", time.Since(began).Seconds())
 			}
 			err := s.answers(ctx)
 			if err != nil {

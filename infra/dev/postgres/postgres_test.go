@@ -277,7 +277,7 @@ func TestPostgresWaitsForProcessesOfAKilledOne(t *testing.T) {
 	_ = p.Stop()
 	again := started(t, dir)
 	if got := query(t, again.URL(), "SELECT 'x'"); got != "x" {
-		t.Error(got)
+		t.Errorf("it answered %q, want x", got)
 	}
 	servertest.Stop(t, again)
 }

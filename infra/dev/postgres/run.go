@@ -32,11 +32,11 @@ func (p *Server) adoptOrRun(ctx context.Context, o Options) error {
 		if err == nil && !p.users.Sole() {
 			return fmt.Errorf("%w: it was started with Durable=%t", proc.ErrInUse, !o.Durable)
 		}
-		o.info(ctx, "ending the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid, "reason", err)
-		steps := []proc.Step{fast, immediate}
+		steps, reason := []proc.Step{fast, immediate}, fmt.Sprintf("it was started with Durable=%t", !o.Durable)
 		if err != nil {
-			steps = steps[1:]
+			steps, reason = steps[1:], err.Error()
 		}
+		o.info(ctx, "ending the PostgreSQL that runs here", "dir", p.dir, "pid", left.Process.Pid, "reason", reason)
 		if err := left.End(steps...); err != nil {
 			return err
 		}
