@@ -28,9 +28,9 @@ func TestInboxPages(t *testing.T) {
 	const older = 149
 	system.AtOnce(older, func(i int) { s.Grant(fmt.Sprint("k", i), "u_1", fmt.Sprint("item", i)) })
 	s.Grant("other", "u_2", "item1")
-	s.TellAll()
+	s.DeliverAll()
 	s.Revoke("newest", "u_1", "item0")
-	s.TellAll()
+	s.DeliverAll()
 
 	seen, cursor := map[any]bool{}, ""
 	var sizes []int

@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// What the issuer answers instead of a code is not believed, and not shown.
+// An answer of the issuer without a code is neither believed nor shown.
 func TestAttackAnswer(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -44,21 +44,21 @@ func TestAttackAnswer(t *testing.T) {
 				a := v.ComeBack(answered, accept)
 				system.WantStatus(t, a, http.StatusBadRequest)
 				if got := a.Header.Get("Content-Type"); strings.HasPrefix(got, "text/html") != (media == "page") {
-					t.Errorf("Content-Type %q", got)
+					t.Errorf("Content-Type %q for a %s", got, media)
 				}
 				for _, text := range []string{"<script>", "onerror", "javascript:", "evil"} {
 					if strings.Contains(string(a.Body), text) {
-						t.Errorf("%s is in %s", text, a.Body)
+						t.Errorf("the answer shows %s: %s", text, a.Body)
 					}
 				}
 				if policy := a.Header.Get("Content-Security-Policy"); media == "page" && !strings.Contains(policy, "default-src 'none'") {
 					t.Errorf("Content-Security-Policy %q", policy)
 				}
 				if a.Header.Get("Location") != "" || a.Header.Get("Referrer-Policy") != "no-referrer" || a.Header.Get("Cache-Control") != "no-store" {
-					t.Errorf("headers %v", a.Header)
+					t.Errorf("headers %v, want no Location, no-referrer and no-store", a.Header)
 				}
 				v.Nobody()
-				// It was its one chance.
+				// The state is used up.
 				if name != "a state of HTML" {
 					good := i.Signs(t, url.Values{"state": answered["state"]}, system.SigningIn{Subject: "alice"})
 					system.WantProblem(t, v.ComeBack(good), http.StatusBadRequest, "login_state_invalid")

@@ -18,7 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Only the issuer ends sessions, with a token that is made for that and for us.
+// Only the issuer ends sessions, with a token made for that purpose and for us.
 func TestAttackBackChannel(t *testing.T) {
 	t.Parallel()
 	i, other := system.NewCodeIssuer(t), system.NewCodeIssuer(t)
@@ -104,20 +104,20 @@ func TestAttackBackChannel(t *testing.T) {
 	t.Run("by GET", func(t *testing.T) {
 		system.WantProblem(t, s.In(t).Call(http.MethodGet, system.BackChannelPath+"?"+form, "", ""), http.StatusMethodNotAllowed, "method_not_allowed")
 	})
-	// The same one without a flaw ends it, so each was refused for its own.
+	// The same token without a flaw ends it, so each was refused for its own flaw.
 	sent := time.Now()
 	a := s.BackChannel(good)
 	system.WantStatus(t, a, http.StatusOK)
 	if len(a.Body) != 0 || a.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("answered %q, %v", a.Body, a.Header)
+		t.Errorf("answered %q, %v, want no body and no-store", a.Body, a.Header)
 	}
 	if s.Opens(v.Cookie("_session")) || time.Since(sent) > time.Second {
-		t.Errorf("the session goes on, or it took %s", time.Since(sent))
+		t.Errorf("the session is still open, or ending it took %s", time.Since(sent))
 	}
 	noTokenIn(s, "the log", s.Log.String(), i)
 }
 
-// A sign-out ends what it names, all of that, nothing else, and once.
+// A sign-out ends all sessions that it names, no others, and once.
 func TestAttackSignOutReach(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -133,24 +133,24 @@ func TestAttackSignOutReach(t *testing.T) {
 
 	system.WantStatus(t, s.BackChannel(i.LogoutToken(t, "s1", nil)), http.StatusOK)
 	if got := open(); got != "false false true true" {
-		t.Errorf("after the end of s1: %s", got)
+		t.Errorf("after the end of s1, open are: %s", got)
 	}
 	system.WantStatus(t, s.BackChannel(i.LogoutToken(t, "unknown", nil)), http.StatusOK)
 	one = signedIn("alice", "s4")
 	bySubject := i.LogoutToken(t, "", map[string]any{"sid": nil, "sub": "alice"})
 	system.WantStatus(t, s.BackChannel(bySubject), http.StatusOK)
 	if got := open(); got != "false false false true" {
-		t.Errorf("after the end of alice: %s", got)
+		t.Errorf("after the end of alice's, open are: %s", got)
 	}
-	// She is back; the same token again is yesterday's news.
+	// She signs in again; the same token again ends nothing.
 	one, two = signedIn("alice", "s5"), signedIn("alice", "")
 	system.WantStatus(t, s.BackChannel(bySubject), http.StatusOK)
 	if got := open(); got != "true true false true" {
-		t.Errorf("after the replay: %s", got)
+		t.Errorf("after the replay, open are: %s", got)
 	}
-	// A new one works, and needs no sid to have been known.
+	// A new token works, and needs no sid that is known.
 	system.WantStatus(t, s.BackChannel(i.LogoutToken(t, "", map[string]any{"sid": nil, "sub": "alice"})), http.StatusOK)
 	if got := open(); got != "false false false true" {
-		t.Errorf("after the second end of alice: %s", got)
+		t.Errorf("after the second end of alice's, open are: %s", got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A code is worth nothing in a sign-in that it was not made for.
+// A code works only in the sign-in that it was made for.
 func TestAttackCode(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -26,7 +26,7 @@ func TestAttackCode(t *testing.T) {
 			victim.Nobody()
 		})
 	}
-	// The same at an issuer that we did not write.
+	// The same at an issuer that this test did not write.
 	t.Run("at the development issuer", func(t *testing.T) {
 		listener := kit.Listen(t)
 		dev := system.StartIssuer(t, "http://"+listener.Addr().String(), time.Minute, false)

@@ -26,7 +26,7 @@ func TestAttackCookieAttributes(t *testing.T) {
 			set = append(set, login.Header.Values("Set-Cookie")...)
 			asked := system.Asked(t, login.Header.Get("Location"))
 			if want := test.s.Settings().PublicURL + "/login/callback"; asked.Get("redirect_uri") != want || asked.Get("code_challenge_method") != "S256" {
-				t.Errorf("asked for %v", asked)
+				t.Errorf("the issuer is asked for %v, want the redirect %s and S256", asked, want)
 			}
 			back := v.ComeBack(i.Signs(t, asked, system.SigningIn{Subject: "alice"}))
 			set = append(set, back.Header.Values("Set-Cookie")...)
@@ -34,8 +34,8 @@ func TestAttackCookieAttributes(t *testing.T) {
 			out := v.Do(http.MethodPost, "/logout", "", system.CSRF)
 			system.WantStatus(t, out, http.StatusNoContent)
 			set = append(set, out.Header.Values("Set-Cookie")...)
-			if len(set) != 4 { // begun, forgotten, signed in, signed out
-				t.Errorf("cookies %q", set)
+			if len(set) != 4 { // sign-in begun and forgotten, session begun and ended
+				t.Errorf("%d cookies were set, want 4: %q", len(set), set)
 			}
 			for _, line := range set {
 				parts := strings.Split(line, "; ")
@@ -45,7 +45,7 @@ func TestAttackCookieAttributes(t *testing.T) {
 				}
 				if !strings.HasPrefix(parts[0], test.prefix) || !attributes["httponly"] || !attributes["samesite=lax"] || !attributes["path=/"] ||
 					attributes["secure"] != test.secure || strings.Contains(strings.ToLower(line), "domain") {
-					t.Errorf("cookie %q", line)
+					t.Errorf("wrong attributes: %q", line)
 				}
 			}
 			v.Nobody()
@@ -65,7 +65,7 @@ func TestAttackCookieAttributes(t *testing.T) {
 	})
 }
 
-// Whatever a browser is sent, no token of the issuer's is in it, nor in the log.
+// No token of the issuer reaches the browser or the log.
 func TestAttackTokensStayHere(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -92,11 +92,11 @@ func TestAttackTokensStayHere(t *testing.T) {
 		}
 	}
 	if len(i.Made) != 9 || strings.Contains(s.Log.String(), value) {
-		t.Errorf("%d tokens; or the session's value is in the log", len(i.Made))
+		t.Errorf("%d tokens were issued, want 9; or the session's value is in the log", len(i.Made))
 	}
 }
 
-// Sign-ins that are begun and not finished do not pile up in the browser.
+// Unfinished sign-ins do not pile up in the browser.
 func TestAttackManyLogins(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -107,11 +107,11 @@ func TestAttackManyLogins(t *testing.T) {
 	for n := range 30 {
 		last = v.Begin("/docs")
 		if len(v.Cookies) > most {
-			t.Fatalf("%d cookies after %d sign-ins", len(v.Cookies), n+1)
+			t.Fatalf("%d cookies after %d unfinished sign-ins", len(v.Cookies), n+1)
 		}
 	}
 	if len(v.Cookies) != most {
-		t.Errorf("%d cookies", len(v.Cookies))
+		t.Errorf("%d cookies, want %d", len(v.Cookies), most)
 	}
 	system.WantStatus(t, v.ComeBack(i.Signs(t, last, system.SigningIn{Subject: "alice"})), http.StatusSeeOther)
 	v.Whoami()

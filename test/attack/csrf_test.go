@@ -16,11 +16,11 @@ type write struct {
 	fn.Route
 	body    string
 	headers []string
-	done    int // the status when it is let through
+	done    int // its status when accepted
 }
 
-// writes are all requests of the gateway that are no reads. A new route without a
-// body here fails the test.
+// writes are all requests of the gateway that write. A new route without a body here
+// fails the test.
 func writes(s *system.System, path func(string) string) []write {
 	s.T.Helper()
 	change := func(id string) write {
@@ -56,7 +56,7 @@ func writes(s *system.System, path func(string) string) []write {
 		}
 		w, ok := known[route.ID]
 		if !ok {
-			s.T.Errorf("%s: how is it attacked?", route.ID)
+			s.T.Errorf("%s: this test has no body for it", route.ID)
 			continue
 		}
 		w.Route = route
@@ -82,7 +82,7 @@ func TestAttackCSRF(t *testing.T) {
 	everything := system.SigningIn{Subject: "alice", Roles: []string{"player", "operator", "entitlement-writer"}}
 	v := s.Visitor()
 	v.SignIn(i, "/", everything)
-	notification := tell(s, i, v.Whoami())
+	notification := notified(s, i, v.Whoami())
 	ticket := s.Joined(i.Fresh(t, "alice", nil), "rank", "k1", `{"skill":1}`)
 	path := strings.NewReplacer("{notification_id}", notification, "{mode}", "casual", "{ticket_id}", ticket).Replace
 	host := strings.TrimPrefix(s.URL, "http://")
@@ -120,10 +120,10 @@ func TestAttackCSRF(t *testing.T) {
 				a := browser.Do(w.Method, w.Path, w.body, append(w.headers[:len(w.headers):len(w.headers)], headers...)...)
 				system.WantProblem(t, a, http.StatusForbidden, "csrf_refused")
 				if after := state(s); after != before {
-					t.Errorf("it changed something:\nbefore %s\nafter  %s", before, after)
+					t.Errorf("the request changed something:\nbefore %s\nafter  %s", before, after)
 				}
 				if got := a.Header.Values("Set-Cookie"); len(got) > 0 {
-					t.Errorf("cookies %q", got)
+					t.Errorf("the answer sets cookies: %q", got)
 				}
 			})
 		}
@@ -131,7 +131,7 @@ func TestAttackCSRF(t *testing.T) {
 	if !s.Opens(v.Cookie("_session")) {
 		t.Fatal("the session has ended")
 	}
-	// A page of this site does it, and so does whoever has a token.
+	// Pages of this site may write, and so may clients with a token.
 	for name, headers := range map[string][]string{
 		"from here": {system.CSRF, "Origin: " + s.URL, "Sec-Fetch-Site: same-origin"}, "from an old browser": {system.CSRF}, "from an old browser, with an origin": {system.CSRF, "Origin: " + s.URL},
 	} {
@@ -139,7 +139,7 @@ func TestAttackCSRF(t *testing.T) {
 			browser := s.Visitor()
 			browser.SignIn(i, "/", everything)
 			if a := browser.Do(w.Method, w.Path, w.body, append(w.headers[:len(w.headers):len(w.headers)], headers...)...); a.Status != w.done {
-				t.Errorf("%s, %s: %d %s", w.ID, name, a.Status, a.Body)
+				t.Errorf("%s, %s: answered %d %s, want %d", w.ID, name, a.Status, a.Body, w.done)
 			}
 		}
 	}
@@ -148,32 +148,32 @@ func TestAttackCSRF(t *testing.T) {
 		if w.ID == "logout" {
 			continue // it is about a cookie
 		}
-		browser := v.Copied() // the token decides, whatever cookie there is
+		browser := v.Copied() // the token decides, with or without a cookie
 		elsewhere := []string{"Authorization: Bearer " + token, "Origin: https://app.example", "Sec-Fetch-Site: cross-site"}
 		if a := browser.Do(w.Method, w.Path, w.body, append(w.headers[:len(w.headers):len(w.headers)], elsewhere...)...); a.Status != w.done {
-			t.Errorf("%s by token: %d %s", w.ID, a.Status, a.Body)
+			t.Errorf("%s by token: answered %d %s, want %d", w.ID, a.Status, a.Body, w.done)
 		}
 	}
 }
 
-// tell grants item1 to user and returns the id of the notification of it.
-func tell(s *system.System, i *system.CodeIssuer, user string) (notificationID string) {
+// notified grants item1 to user and returns the id of the notification.
+func notified(s *system.System, i *system.CodeIssuer, user string) (notificationID string) {
 	s.T.Helper()
 	s.Writer = i.Token(s.T, nil)
 	system.WantStatus(s.T, s.Grant("told "+user, user, "item1"), http.StatusOK)
-	s.TellAll()
+	s.DeliverAll()
 	inbox := s.Call(http.MethodGet, "/debug/notification/inbox/"+user, s.Writer, "")
 	system.WantStatus(s.T, inbox, http.StatusOK)
 	list, _ := inbox.JSON(s.T)["notifications"].([]any)
 	if len(list) != 1 {
-		s.T.Fatalf("told %s", inbox.Body)
+		s.T.Fatalf("the inbox has %d notifications, want 1: %s", len(list), inbox.Body)
 	}
 	notificationID, _ = list[0].(map[string]any)["notification_id"].(string)
 	return notificationID
 }
 
-// The site's address as clients know it is a page of this site too, when a proxy
-// changes the Host on the way; no other is.
+// Behind a proxy that changes Host, the public address is still this site, and no other
+// is.
 func TestAttackCSRFBehindProxy(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -185,7 +185,7 @@ func TestAttackCSRFBehindProxy(t *testing.T) {
 		"http://game.example": 403, "https://api.game.example": 403, "null": 403,
 	} {
 		if a := v.Do(http.MethodPost, "/v1/me", "", system.CSRF, "Origin: "+origin); a.Status != status {
-			t.Errorf("%s: %d %s", origin, a.Status, a.Body)
+			t.Errorf("%s: answered %d %s, want %d", origin, a.Status, a.Body, status)
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// What the attacks of this package found, and what was mended then.
+// Each test here is for a fault that the attacks of this package found.
 
-// The issuer sends a logout token again until it is answered with 200. The second
-// time it must end what the first time could not, because the store failed.
+// The issuer repeats a logout token until it is answered 200. The repetition must end the
+// sessions that the first could not, because the store failed.
 func TestAttackSignOutIsRepeatedAfterFailure(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -33,7 +33,7 @@ func TestAttackSignOutIsRepeatedAfterFailure(t *testing.T) {
 	index, err := client.Keys(ctx, "session:subject:*").Result()
 	kit.Must(t, err)
 	if len(index) != 1 {
-		t.Fatalf("indexes %q", index)
+		t.Fatalf("%d indexes, want 1: %q", len(index), index)
 	}
 	// The store fails between noting the token and ending the sessions.
 	kit.Must(t, client.Rename(ctx, index[0], "aside").Err())
@@ -44,12 +44,12 @@ func TestAttackSignOutIsRepeatedAfterFailure(t *testing.T) {
 
 	system.WantStatus(t, s.BackChannel(token), http.StatusOK)
 	if s.Opens(v.Cookie("_session")) {
-		t.Error("the issuer was told 200, and the session goes on")
+		t.Error("the issuer was answered 200, but the session is still open")
 	}
 }
 
-// A logout token is remembered for ten minutes, so that it works once; one that is
-// good for longer, because it comes from the future, would work again.
+// A logout token is remembered for ten minutes, so that it works once; one from the
+// future is valid for longer, and would work again.
 func TestAttackLogoutTokenFromTheFuture(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -71,8 +71,8 @@ func TestAttackLogoutTokenFromTheFuture(t *testing.T) {
 	}
 }
 
-// An answer without a code came to nothing: it is the answer's fault, not an issuer
-// that is away, and must not be logged as our failure. Anybody can make one.
+// An answer without a code is a bad request, not an issuer that is away, and must not be
+// logged as our failure: anybody can send one.
 func TestAttackAnswerWithoutCode(t *testing.T) {
 	t.Parallel()
 	listener := kit.Listen(t)
@@ -87,7 +87,7 @@ func TestAttackAnswerWithoutCode(t *testing.T) {
 	}
 }
 
-// A body that cannot be read is the sender's fault, on an internal route too.
+// An unreadable body is the sender's fault, also on an internal route.
 func TestAttackInternalLinkBody(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -96,13 +96,13 @@ func TestAttackInternalLinkBody(t *testing.T) {
 	for _, body := range []string{"", "x", `[]`, `{"statement":1}`, `{"statement":"x","y":1}`, `{"statement":"x","statement":"x"}`} {
 		a := s.As(alice, "account", http.MethodPost, account.LinkPath, body)
 		if a.Status < 400 || a.Status >= 500 {
-			t.Errorf("%s: %d", body, a.Status)
+			t.Errorf("%s: answered %d, want 4xx", body, a.Status)
 		}
 	}
 }
 
-// Two session cookies are as good as none, because one of them is planted. Who
-// signs out with both is told that it was done, and no session may outlive that.
+// Two session cookies count as none, because one of them is planted. If a sign-out with
+// both succeeds, neither session may stay open.
 func TestAttackSignOutWithTwoCookies(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -111,11 +111,11 @@ func TestAttackSignOutWithTwoCookies(t *testing.T) {
 	v.SignIn(i, "/", system.SigningIn{Subject: "alice"})
 	cookies := "Cookie: " + v.CookieHeader() + "; miniserver_session=planted"
 	if a := s.Call(http.MethodPost, "/logout", "", "", cookies, system.CSRF); a.Status == http.StatusNoContent && s.Opens(v.Cookie("_session")) {
-		t.Error("she was told that she is signed out, and the session goes on")
+		t.Error("the sign-out answered 204, but the session is still open")
 	}
 }
 
-// What stands behind # is the page's own, and comes back as it was.
+// The part after # belongs to the page, and comes back unchanged.
 func TestAttackReturnToFragment(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Headers that are too long or too slow hold nothing up.
+// Headers that are too long or too slow are cut off.
 func TestAttackHeaders(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -46,7 +46,7 @@ func TestAttackHeaders(t *testing.T) {
 			kit.Must(t, err)
 			defer conn.Close()
 			kit.Must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-			// The server stops reading and answers, so that writing may fail.
+			// The server answers before it has read all, so writing may fail.
 			written := make(chan struct{})
 			go func() {
 				defer close(written)
@@ -80,7 +80,7 @@ func TestAttackHeaders(t *testing.T) {
 			kit.Must(t, conn.SetReadDeadline(began.Add(15*time.Second)))
 			_, err = fmt.Fprint(conn, text)
 			kit.Must(t, err)
-			if text != "" { // a byte now and then prolongs nothing
+			if text != "" { // slow bytes do not extend the deadline
 				stop := make(chan struct{})
 				defer close(stop)
 				go func() {
@@ -99,15 +99,15 @@ func TestAttackHeaders(t *testing.T) {
 			answered, err := io.ReadAll(conn)
 			took := time.Since(began)
 			if errors.Is(err, os.ErrDeadlineExceeded) || took < patience*9/10 || strings.Contains(string(answered), "200 OK") {
-				t.Errorf("cut after %s: %q, %v", took, answered, err)
+				t.Errorf("cut after %s: %q, %v; want the end after READ_HEADER_TIMEOUT, without an answer of 200", took, answered, err)
 			}
 			t.Logf("cut after %s: %q", took.Round(time.Millisecond), answered)
 		})
 	}
 }
 
-// What belongs to one connection is no function's: asking for another protocol
-// neither reaches a function nor looks like its failure.
+// Hop-by-hop headers reach no function: asking for another protocol is not a function's
+// failure.
 func TestAttackHopByHopHeaders(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -132,11 +132,11 @@ func TestAttackHopByHopHeaders(t *testing.T) {
 		})
 	}
 	if log := s.Log.String(); strings.Contains(log, "function unreachable") {
-		t.Errorf("a caller's header looks like a function that is away: %s", log)
+		t.Errorf("a caller's header is logged as a function that is away: %s", log)
 	}
 }
 
-// Browsers that came by https once come by https from then on, whatever was answered.
+// Browsers that used https once use it from then on, whatever the answer was.
 func TestHTTPSOnly(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)

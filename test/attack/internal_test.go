@@ -18,8 +18,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The account function links two identities that the gateway vouches for, both of
-// them, and to it.
+// The account function links two identities only if the gateway vouches for both in
+// statements made for it.
 func TestAttackInternalLink(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -70,7 +70,7 @@ func TestAttackInternalLink(t *testing.T) {
 		"the second has alg none":      {first, unsigned, 401},
 		"the second is garbage":        {first, "x", 401},
 		"nobody's account":             {state("account", auth.Identity{Issuer: i.URL, Subject: "carol"}), second, 404},
-		"an account that is not there": {state("account", auth.Identity{Issuer: i.URL, Subject: "carol", UserID: system.Nudged(alice.UserID)}), second, 404},
+		"an account that is not there": {state("account", auth.Identity{Issuer: i.URL, Subject: "carol", UserID: system.UnusedID(alice.UserID)}), second, 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.In(t)
@@ -84,7 +84,7 @@ func TestAttackInternalLink(t *testing.T) {
 			}
 		})
 	}
-	// The same two without a flaw are linked.
+	// The same two without a flaw are linked, so each was refused for its own flaw.
 	linked := s.Direct("account", http.MethodPost, account.LinkPath, `{"statement":"`+second+`"}`, auth.StatementHeader+": "+first)
 	system.WantStatus(t, linked, http.StatusOK)
 	if n := s.Count(`SELECT count(*) FROM account.identities`); n != 2 {
@@ -92,7 +92,7 @@ func TestAttackInternalLink(t *testing.T) {
 	}
 }
 
-// It is not to be reached from outside, however it is written.
+// The internal route is not reachable from outside, however its path is spelled.
 func TestAttackInternalLinkFromOutside(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -100,7 +100,7 @@ func TestAttackInternalLinkFromOutside(t *testing.T) {
 	signer, err := auth.NewSigner(s.Settings().IdentitySigningKey)
 	kit.Must(t, err)
 	alice := i.Fresh(t, "alice", nil)
-	// Even with good statements: somebody may have seen them.
+	// The statements are valid: somebody may have seen them.
 	first, err := signer.Sign(auth.Call{Function: "account", Method: http.MethodPost, Path: account.LinkPath}, auth.Identity{Issuer: i.URL, Subject: "alice", UserID: s.UserID(alice)})
 	kit.Must(t, err)
 	second, err := signer.Sign(auth.Call{Function: "account", Method: http.MethodPost, Path: account.SecondPath}, auth.Identity{Issuer: i.URL, Subject: "bob"})
@@ -115,9 +115,9 @@ func TestAttackInternalLinkFromOutside(t *testing.T) {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodGet} {
 			a := s.Call(method, path, alice, body, auth.StatementHeader+": "+first)
 			system.WantProblem(t, a, a.Status, "")
-			// Not what the function would say: that would mean that it was asked.
+			// A code of the function would mean that the request reached it.
 			if code := a.JSON(t)["code"]; !slices.Contains([]any{"route_not_found", "method_not_allowed", "url_invalid", "notification_not_found", "request_invalid"}, code) {
-				t.Errorf("%s %s: %d %s", method, path, a.Status, a.Body)
+				t.Errorf("%s %s: answered %d %s, want a code of the gateway", method, path, a.Status, a.Body)
 			}
 		}
 	}
@@ -136,11 +136,11 @@ func TestAttackInternalLinkFromOutside(t *testing.T) {
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		kit.Must(t, err)
 		if a := s.Read(response, nil); a.Status != http.StatusNotFound && name != "forwarded to" {
-			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+			t.Errorf("%s: answered %d %s, want 404", name, a.Status, a.Body)
 		}
 		_ = conn.Close()
 	}
 	if n := s.Count(`SELECT count(*) FROM account.identities WHERE subject = 'bob'`); n != 0 {
-		t.Error("bob is linked")
+		t.Error("bob's identity is linked")
 	}
 }

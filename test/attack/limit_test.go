@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// startLimited starts a system in which nobody may ask for more than five things at
-// once, and one a second.
+// startLimited starts a system where every limit has a burst of five and a rate of one
+// request a second.
 func startLimited(t testing.TB, i *system.CodeIssuer, environment ...string) *system.System {
 	t.Helper()
 	return system.StartOn(t, kit.Listen(t), append([]string{
@@ -21,8 +21,8 @@ func startLimited(t testing.TB, i *system.CodeIssuer, environment ...string) *sy
 	}, environment...)...)
 }
 
-// wantFlooded takes what same lets through, and then fails when ask gets more of 20
-// requests through than come back by themselves, one a second.
+// wantFlooded uses up the limit with same, and fails when more of ask's 20 requests pass
+// than are refilled meanwhile, one a second.
 func wantFlooded(t testing.TB, s *system.System, same func() system.Answer, ask func(n int) system.Answer) {
 	t.Helper()
 	const asked = 20
@@ -39,27 +39,26 @@ func wantFlooded(t testing.TB, s *system.System, same func() system.Answer, ask 
 		most = int(time.Since(began)/time.Second) + 1
 	})
 	if passed > most {
-		t.Errorf("%d of %d were let through, and %d may be", passed, asked, most)
+		t.Errorf("%d of %d requests passed, want %d at most", passed, asked, most)
 	}
 }
 
-// wantRateLimited fails unless a says all that a client needs to know.
+// wantRateLimited fails unless a has all that a client needs to know.
 func wantRateLimited(t testing.TB, a system.Answer, policy string) {
 	t.Helper()
 	system.WantProblem(t, a, http.StatusTooManyRequests, "rate_limited")
 	if after, err := strconv.Atoi(a.Header.Get("Retry-After")); err != nil || after < 1 || after > 60 {
-		t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
+		t.Errorf("Retry-After %q, want 1 to 60", a.Header.Get("Retry-After"))
 	}
 	if got := a.Header.Values("RateLimit-Policy"); len(got) != 1 || got[0] != `"`+policy+`";q=5;w=5` {
-		t.Errorf("RateLimit-Policy %q", got)
+		t.Errorf("RateLimit-Policy %q, want q=5;w=5 of %s", got, policy)
 	}
 	if got := a.Header.Values("RateLimit"); len(got) != 1 || !strings.HasPrefix(got[0], `"`+policy+`";r=0;t=`) {
-		t.Errorf("RateLimit %q", got)
+		t.Errorf("RateLimit %q, want r=0 of %s", got, policy)
 	}
 }
 
-// Whoever asks too much is told so, and no header that they send makes them
-// somebody else.
+// Too many requests of one address are refused, and no header makes it another address.
 func TestAttackLimitByAddress(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -103,7 +102,7 @@ func TestAttackLimitByAddress(t *testing.T) {
 		s := s.In(t)
 		system.Flood(t, func() system.Answer { return s.Call(http.MethodGet, "/v1/me", "bad", "") })
 		if got := s.UserID(good); got != user {
-			t.Errorf("%s is not %s", got, user)
+			t.Errorf("the user is %s, want %s", got, user)
 		}
 		v.S = s
 		v.Whoami()
@@ -112,7 +111,7 @@ func TestAttackLimitByAddress(t *testing.T) {
 		}
 		system.WantStatus(t, s.BackChannel(i.LogoutToken(t, "of bob", nil)), http.StatusOK)
 		if s := s.Call(http.MethodGet, "/v1/me", "", "", "Cookie: "+v.CookieHeader()); s.Status == http.StatusOK {
-			t.Error("the session goes on")
+			t.Error("the session is still open")
 		}
 	})
 	t.Run("health is never limited", func(t *testing.T) {

@@ -14,8 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A player's limit is theirs: by token and by session it is one, and it is no other
-// player's.
+// A player has one limit, by token and by session, and shares it with no other player.
 func TestAttackLimitByPlayer(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -103,12 +102,12 @@ func TestAttackFloodOfOnePlayer(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("during a flood of %v: median %s, longest %s", answered, took[asked/2], took[asked-1])
 	if took[asked/2] > time.Second {
-		t.Errorf("half of the requests took longer than %s", took[asked/2])
+		t.Errorf("the median request took %s, want 1s at most", took[asked/2])
 	}
 }
 
-// What has a quota of its own is limited below the caller's limit, whichever way it
-// is asked for.
+// A route with a quota of its own refuses before the caller's limit, with each kind of
+// credentials.
 func TestAttackQuota(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -130,19 +129,19 @@ func TestAttackQuota(t *testing.T) {
 			return a
 		})
 		system.WantProblem(t, a, http.StatusTooManyRequests, "rate_limited")
-		if passed < 10 || passed > 12+10*(s.Alone()-alone) { // ten a minute, and what came back meanwhile
-			t.Errorf("%s: %d were let through", name, passed)
+		if passed < 10 || passed > 12+10*(s.Alone()-alone) { // ten a minute, and those refilled meanwhile
+			t.Errorf("%s: %d requests passed, want 10 to 12", name, passed)
 		}
 		if a.Header.Get("Retry-After") == "" || !strings.Contains(strings.Join(a.Header.Values("RateLimit-Policy"), " "), `"`+name+`";q=10;w=60`) {
-			t.Errorf("headers %v", a.Header)
+			t.Errorf("headers %v, want Retry-After and the quota %s", a.Header, name)
 		}
 	}
 	if v.Whoami() == "" {
-		t.Error("she is locked out of everything")
+		t.Error("the quota locks her out of everything")
 	}
 }
 
-// Identities that are linked are one caller: ten of them have no ten limits.
+// Linked identities are one caller: ten of them do not have ten limits.
 func TestAttackLimitOfLinkedIdentities(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -171,8 +170,8 @@ func TestAttackLimitOfLinkedIdentities(t *testing.T) {
 	})
 }
 
-// Sign-ins that are begun and not finished fill no Redis: an address begins a bounded
-// number of them, however many other requests it may send.
+// Unfinished sign-ins do not fill Redis: an address begins a bounded number of them,
+// however many other requests it may send.
 func TestAttackSignInsKeepLittle(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -192,12 +191,12 @@ func TestAttackSignInsKeepLittle(t *testing.T) {
 		}
 	}
 	if most := 6*(1+s.Alone()-alone) + int(time.Since(began)/(10*time.Second)) + 1; passed > most {
-		t.Errorf("%d sign-ins of 101 were begun, want %d at most", passed, most)
+		t.Errorf("%d of 101 sign-ins were begun, want %d at most", passed, most)
 	}
 	if kept := s.Keys("session:login:*"); len(kept) != passed {
 		t.Errorf("Redis keeps %d sign-ins, want the %d that were begun", len(kept), passed)
 	}
-	// The one that was begun is finished all the same, and other pages are not slowed.
+	// A sign-in that was begun can be finished, and other pages are not limited.
 	system.WantStatus(t, v.ComeBack(i.Signs(t, answered, system.SigningIn{Subject: "alice"})), http.StatusSeeOther)
 	system.WantStatus(t, s.Visitor().Do(http.MethodGet, "/docs", ""), http.StatusOK)
 }

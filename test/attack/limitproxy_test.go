@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Behind a proxy that is trusted, the address is the one that it saw.
+// Behind a trusted proxy, the caller's address is the one that the proxy saw.
 func TestAttackLimitBehindProxy(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)

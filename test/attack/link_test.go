@@ -9,8 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Two identities become one account when both were proven just now, and at no
-// other time.
+// Two identities become one account only if both were proven just now.
 func TestAttackLinkByToken(t *testing.T) {
 	t.Parallel()
 	i, other := system.NewCodeIssuer(t), system.NewCodeIssuer(t)
@@ -50,7 +49,7 @@ func TestAttackLinkByToken(t *testing.T) {
 			a := s.LinkToken(i.Fresh(t, first, test.first), test.second(second))
 			system.WantProblem(t, a, test.status, test.code)
 			if n := s.Count(`SELECT count(*) FROM account.identities WHERE subject = $1`, second); n != 0 {
-				t.Error("it is linked")
+				t.Error("the second identity is linked")
 			}
 			refused++
 		})
@@ -74,12 +73,12 @@ func TestAttackLinkByToken(t *testing.T) {
 		system.WantProblem(t, s.LinkToken(alice, bob), http.StatusConflict, "identity_taken")
 		system.WantProblem(t, s.LinkToken(bob, alice), http.StatusConflict, "identity_taken")
 		if s.UserID(alice) != aliceID || s.UserID(bob) != bobID || aliceID == bobID {
-			t.Error("somebody is somebody else now")
+			t.Error("an identity changed its account")
 		}
 	})
 	t.Run("ten are the most", func(t *testing.T) {
 		s := s.In(t)
-		for n := range 10 { // one is there before, and ten a minute are its quota
+		for n := range 10 { // one exists already, and the quota is ten a minute
 			a := s.LinkToken(i.Fresh(t, "many", nil), i.Fresh(t, fmt.Sprint("many", n), nil))
 			if n < 9 {
 				system.WantStatus(t, a, http.StatusOK)
@@ -97,15 +96,15 @@ func TestAttackLinkByToken(t *testing.T) {
 		linked := s.LinkToken(one, two)
 		system.WantStatus(t, linked, http.StatusOK)
 		if roles := fmt.Sprint(linked.JSON(t)["roles"]); roles != "[player]" {
-			t.Errorf("linking gave the roles %s", roles)
+			t.Errorf("linking gave the roles %s, want [player]", roles)
 		}
 		byOne, byTwo := s.Visitor(), s.Visitor()
 		byOne.SignIn(i, "/", system.SigningIn{Subject: "one"})
 		byTwo.SignIn(i, "/", system.SigningIn{Subject: "two"})
 		if got := []string{s.UserID(one), s.UserID(two), byOne.Whoami(), byTwo.Whoami()}; got[0] != user || got[1] != user || got[2] != user || got[3] != user {
-			t.Errorf("%v are not all %s", got, user)
+			t.Errorf("users %v, want all to be %s", got, user)
 		}
-		// The roles stay those of the identity that is there.
+		// The roles stay those of the identity that is presented.
 		path := "/debug/notification/inbox/" + user
 		system.WantProblem(t, s.Call(http.MethodGet, path, one, ""), http.StatusForbidden, "role_missing")
 		system.WantStatus(t, s.Call(http.MethodGet, path, two, ""), http.StatusOK)

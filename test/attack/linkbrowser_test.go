@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// In a browser, linking ends where it began: in the session of that account.
+// In a browser, linking must end in the session in which it began.
 func TestAttackLinkInBrowser(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -34,7 +34,7 @@ func TestAttackLinkInBrowser(t *testing.T) {
 		"the second did not sign in anew": func(s *system.System, v *system.Visitor) {
 			asked := v.BeginLink()
 			if got := fmt.Sprint(asked["prompt"], asked["max_age"]); got != "[login] [0]" {
-				s.T.Errorf("the issuer is asked for %s", got)
+				s.T.Errorf("the issuer is asked for %s, want [login] [0]", got)
 			}
 			old := map[string]any{"auth_time": time.Now().Add(-6 * time.Minute).Unix()}
 			system.WantProblem(s.T, v.ComeBack(i.Signs(s.T, asked, system.SigningIn{Subject: "second", ID: old, Access: old})), http.StatusForbidden, "sign_in_stale")
@@ -66,7 +66,7 @@ func TestAttackLinkInBrowser(t *testing.T) {
 			v.SignIn(i, "/", system.SigningIn{Subject: "alice of " + name})
 			attack(s, v)
 			if n := s.Count(`SELECT count(*) FROM account.identities WHERE subject = 'second'`); n != 0 {
-				t.Error("it is linked")
+				t.Error("the second identity is linked")
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func TestAttackLinkInBrowser(t *testing.T) {
 		user, before := v.Whoami(), v.Cookie("_session")
 		system.WantStatus(t, v.ComeBack(i.Signs(t, v.BeginLink(), system.SigningIn{Subject: "two"})), http.StatusSeeOther)
 		if v.Whoami() != user || v.Cookie("_session") != before || s.UserID(i.Fresh(t, "two", nil)) != user {
-			t.Error("they are not one")
+			t.Error("the identities are not one account, or the session changed")
 		}
 	})
 }

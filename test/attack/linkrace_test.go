@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// 16 accounts want one identity at once: one gets it.
+// 16 accounts link one identity at once: one gets it.
 func TestAttackLinkRace(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -30,12 +30,12 @@ func TestAttackLinkRace(t *testing.T) {
 			continue
 		}
 		if winner != "" {
-			t.Error("two have it")
+			t.Error("two accounts got the identity")
 		}
 		winner = users[n]
 	}
 	if got := s.UserID(wanted); winner == "" || got != winner {
-		t.Errorf("it is %s's, and %s won", got, winner)
+		t.Errorf("the identity belongs to %s, but was linked to %s", got, winner)
 	}
 	if n := s.Count(`SELECT count(*) FROM account.identities`); n != accounts+1 {
 		t.Errorf("%d identities, want %d", n, accounts+1)

@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// No sign-in ends anywhere but on this site.
+// No sign-in ends outside this site.
 func TestAttackReturnTo(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -35,7 +35,7 @@ func TestAttackReturnTo(t *testing.T) {
 				a := v.Do(http.MethodGet, "/login?return_to="+query, "")
 				system.WantProblem(t, a, http.StatusBadRequest, "return_to_invalid")
 				if a.Header.Get("Location") != "" || len(v.Cookies) > 0 || a.Header.Get("A") != "" {
-					t.Errorf("headers %v", a.Header)
+					t.Errorf("headers %v, want no Location and no cookie", a.Header)
 				}
 			}
 			linked := s.Call(http.MethodPost, "/login/link?return_to="+url.QueryEscape(path), i.Fresh(t, name, nil), "")
@@ -53,7 +53,7 @@ func TestAttackReturnTo(t *testing.T) {
 	})
 }
 
-// What is let through leads to this site, whatever it looks like.
+// Every return_to that is accepted leads to this site, whatever it looks like.
 func TestAttackReturnToThatIsTaken(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -63,7 +63,7 @@ func TestAttackReturnToThatIsTaken(t *testing.T) {
 	for path, want := range map[string]string{
 		"/": "/", "/docs": "/docs", "/shop?item=1": "/shop?item=1", "/docs?from=here&x=%2F%2Fevil.example#part": "/docs?from=here&x=%2F%2Fevil.example#part",
 		"/docs#part": "/docs#part", "/?next=//evil.example": "/?next=//evil.example", "/日本": "",
-		// Only where they lead to counts here.
+		// For these, it only matters that they stay on the site.
 		"/.//evil.example": "", "/x/..//evil.example": "", "/x/../..//evil.example": "", "/%2e%2e//evil.example": "", "/%2e/%2fevil.example": "",
 		"/..;//evil.example": "", "/@evil.example": "", "/:80//evil.example": "", "/%252f%252fevil.example": "", "/%255cevil.example": "",
 		"/#//evil.example": "", "/ /evil.example": "", "/\u00a0/evil.example": "", "/\u2028/evil.example": "", "/\uff0fevil.example": "",
@@ -75,7 +75,7 @@ func TestAttackReturnToThatIsTaken(t *testing.T) {
 			if want != "" && where != want {
 				t.Errorf("led to %q, want %q", where, want)
 			}
-			// A browser drops tabs and line breaks, and takes a backslash for a slash.
+			// Browsers drop tabs and line breaks, and read a backslash as a slash.
 			if strings.ContainsAny(where, "\t\r\n\\") {
 				t.Errorf("led to %q", where)
 			}

@@ -25,8 +25,8 @@ func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 	user := s.UserID(alice)
 
 	following := s.Follow(alice)
-	// A nudge is dropped while deliver connects; one of the next arrives, long before the
-	// stream looks by itself.
+	// A nudge is dropped while deliver connects, so grants are repeated until one
+	// arrives, long before the stream looks by itself.
 	grants, granted := 0, time.Time{}
 	kit.Within(t, system.NudgedIn, "the stream was nudged", func() bool {
 		if time.Since(granted) > 300*time.Millisecond {
@@ -42,21 +42,21 @@ func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 	ticketStream := s.FollowAt(system.FollowPath(ticket), alice)
 	cancelled := s.Joined(bob, "rank", "k1", `{"skill":1}`)
 	if a := s.CancelTicket(bob, cancelled); a.Status >= http.StatusBadRequest {
-		t.Errorf("cancel: %d %s", a.Status, a.Body)
+		t.Errorf("cancelling answered %d %s", a.Status, a.Body)
 	}
 	other := s.Joined(bob, "casual", "k2", `{}`)
 	kit.Eventually(t, "both are matched, with a session", func() bool {
 		return s.ReadTicket(alice, ticket)["session"] != nil && s.ReadTicket(bob, other)["session"] != nil
 	})
-	kit.Eventually(t, "both are told", func() bool {
+	kit.Eventually(t, "both are notified", func() bool {
 		return len(s.Notifications(alice, "MatchMade")) == 1 && len(s.Notifications(bob, "MatchMade")) == 1
 	})
-	kit.Eventually(t, "its stream tells the match", func() bool { return len(ticketStream.Got()) > 0 })
+	kit.Eventually(t, "the ticket's stream delivers the match", func() bool { return len(ticketStream.Got()) > 0 })
 
 	system.MoneyMoves(t, s, people)
 
 	if a := s.Call(http.MethodGet, "/login", "", ""); a.Status >= http.StatusInternalServerError {
-		t.Errorf("/login: %d %s", a.Status, a.Body)
+		t.Errorf("/login answered %d %s", a.Status, a.Body)
 	}
 	for _, f := range functions.All {
 		if f.Schedule > 0 {
@@ -72,8 +72,8 @@ func TestEveryFunctionHasTheRightsItNeeds(t *testing.T) {
 	}
 }
 
-// A function that is taken over reaches no other's keys, and publishes no events that
-// are not its business.
+// A function that was taken over reaches no other function's keys, and publishes only its
+// own events.
 func TestUsersKeepToTheirOwn(t *testing.T) {
 	t.Parallel()
 	s, _ := system.Stores(t, kit.Listen(t))
@@ -84,11 +84,11 @@ func TestUsersKeepToTheirOwn(t *testing.T) {
 		for _, family := range []string{"session:*", "rate:*", "limit:*", "mm:*", "other:*"} {
 			err := client.Set(t.Context(), strings.Replace(family, "*", name, 1), 1, time.Minute).Err()
 			if may := slices.Contains(rights.Keys, family); may != (err == nil) {
-				t.Errorf("redis: %s writes %s: %v", name, family, err)
+				t.Errorf("redis: %s writes %s: %v; allowed: %t", name, family, err, may)
 			}
 		}
 		if err := client.FlushAll(t.Context()).Err(); err == nil {
-			t.Errorf("redis: %s may delete everything", name)
+			t.Errorf("redis: %s may flush everything", name)
 		}
 		_ = client.Close()
 
@@ -103,7 +103,7 @@ func TestUsersKeepToTheirOwn(t *testing.T) {
 			select {
 			case err := <-refused:
 				if !strings.Contains(err.Error(), subject) {
-					t.Errorf("nats: %s publishes to %s: %v", name, subject, err)
+					t.Errorf("nats: %s published to %s, and got another error: %v", name, subject, err)
 				}
 			case <-time.After(10 * time.Second):
 				t.Errorf("nats: %s may publish to %s", name, subject)

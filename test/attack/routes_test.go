@@ -13,17 +13,17 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// mayUse is what callers get of a route that is about the owner or, where it has
-// no id in its path, about themselves.
+// mayUse holds the status that each caller gets of a route about the owner or, when its
+// path has no id, about the caller.
 type mayUse struct {
 	owner, other, operator, writer int
-	// about says that the answer is about the caller and so differs from caller to
-	// caller; the others' must not show what is the owner's.
+	// about: the answer is about the caller; no other caller's may show data of the
+	// owner.
 	about bool
 }
 
-// routeAccess has every route of the registry. Nobody uses one without a token or
-// a session.
+// routeAccess has every route of the registry. None can be used without a token or a
+// session.
 var routeAccess = map[string]mayUse{
 	"get-my-overview":         {owner: 200, other: 200, operator: 200, writer: 200, about: true},
 	"link-identity":           {owner: 422, other: 422, operator: 422, writer: 422},
@@ -55,8 +55,8 @@ var routeAccess = map[string]mayUse{
 	"reconcile-money":         {owner: 403, other: 403, operator: 200, writer: 403},
 }
 
-// Whatever a route shows or does, it does for whom it belongs to. What is another's
-// answers as what does not exist.
+// Every route serves only those who may use it. Another user's resource is answered like
+// one that does not exist.
 func TestAttackEveryRoute(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -70,16 +70,16 @@ func TestAttackEveryRoute(t *testing.T) {
 	ended := browsers["gone"].Copied()
 	system.WantStatus(t, browsers["gone"].Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
 	owner := browsers["owner"].Whoami()
-	notification := tell(s, i, owner)
-	someone := s.UserID(i.Fresh(t, "somebody", nil)) // exists, and has nothing
-	// The owner joins casual below, and one may wait once in each queue.
+	notification := notified(s, i, owner)
+	someone := s.UserID(i.Fresh(t, "somebody", nil)) // exists, but owns nothing
+	// The owner joins casual below, and a user may wait once in each queue.
 	ticket := browsers["owner"].QueueUp("rank", `{"skill":1}`)
 	account, transfer := fund(s, i, owner)
 	there := strings.NewReplacer("{user_id}", owner, "{stock_keeping_unit}", "item1", "{notification_id}", notification,
 		"{ticket_id}", ticket, "{account_id}", account, "{transfer_id}", transfer, "{mode}", "casual")
 	nowhere := map[string]*strings.Replacer{
-		"nobody": strings.NewReplacer("{user_id}", system.Nudged(owner), "{stock_keeping_unit}", "item1", "{notification_id}", system.Nudged(notification),
-			"{ticket_id}", system.Nudged(ticket), "{account_id}", "900000", "{transfer_id}", system.Nudged(transfer)),
+		"nobody": strings.NewReplacer("{user_id}", system.UnusedID(owner), "{stock_keeping_unit}", "item1", "{notification_id}", system.UnusedID(notification),
+			"{ticket_id}", system.UnusedID(ticket), "{account_id}", "900000", "{transfer_id}", system.UnusedID(transfer)),
 		"somebody": strings.NewReplacer("{user_id}", someone, "{stock_keeping_unit}", "item9", "{notification_id}", "n_x",
 			"{ticket_id}", "rank_x", "{account_id}", "1000000000000", "{transfer_id}", "t_x"),
 	}
@@ -118,7 +118,7 @@ func TestAttackEveryRoute(t *testing.T) {
 	for _, route := range routes {
 		expected, ok := routeAccess[route.ID]
 		if !ok {
-			t.Errorf("%s %s: who may use it?", route.Method, route.Path)
+			t.Errorf("%s %s is not in routeAccess", route.Method, route.Path)
 			continue
 		}
 		seen[route.ID] = true
@@ -130,7 +130,7 @@ func TestAttackEveryRoute(t *testing.T) {
 				headers := slices.Concat(headers, c.headers, []string{"Idempotency-Key: " + strings.Split(c.name, " by ")[0]})
 				path := there.Replace(route.Path)
 				if strings.Contains(path, "{") {
-					t.Fatalf("what goes into %s?", path)
+					t.Fatalf("a parameter is not replaced: %s", path)
 				}
 				a := browser.Open(route, path, body, headers)
 				if want := c.status(expected); want >= 400 {
@@ -142,35 +142,35 @@ func TestAttackEveryRoute(t *testing.T) {
 					for where, replacer := range nowhere {
 						not := browser.Open(route, replacer.Replace(route.Path), body, headers)
 						if not.Status != a.Status || string(not.Body) != string(a.Body) {
-							t.Errorf("%s answers %d %s, and the owner's %d %s", where, not.Status, not.Body, a.Status, a.Body)
+							t.Errorf("%s: answered %d %s, but the owner's was answered %d %s", where, not.Status, not.Body, a.Status, a.Body)
 						}
 					}
 				}
 				if expected.about && !strings.HasPrefix(c.name, "the owner") && strings.Contains(string(a.Body), owner) {
-					t.Errorf("the owner's: %s", a.Body)
+					t.Errorf("the answer shows the owner: %s", a.Body)
 				}
 				read := s.Count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`)
 				if !strings.HasPrefix(c.name, "the owner by") && read > 0 && route.ID == "mark-notification-read" {
-					t.Error("it is read")
+					t.Error("the owner's notification is marked read")
 				}
 				if !strings.HasPrefix(c.name, "the owner by") && route.ID == "cancel-ticket" && !strings.Contains(s.Queues(), ticket+"=QUEUED") {
-					t.Error("it is cancelled")
+					t.Error("the owner's ticket is cancelled")
 				}
 			})
 		}
 	}
 	for id := range routeAccess {
 		if !seen[id] {
-			t.Errorf("there is no route %s", id)
+			t.Errorf("routeAccess has %s, but there is no such route", id)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL AND user_id = $1`, owner); n != 1 {
-		t.Errorf("%d notifications are read, by their owner", n)
+		t.Errorf("the owner has %d read notifications, want 1", n)
 	}
 }
 
-// fund opens an account with 10 for a user, and returns it and the transfer of its
-// first balance.
+// fund opens an account with 10 for a user, and returns it and the transfer that funded
+// it.
 func fund(s *system.System, i *system.CodeIssuer, user string) (account, transfer string) {
 	s.T.Helper()
 	operator := "Authorization: Bearer " + i.Fresh(s.T, "treasurer", map[string]any{"realm_access": map[string]any{"roles": []string{"operator"}}})
@@ -184,7 +184,7 @@ func fund(s *system.System, i *system.CodeIssuer, user string) (account, transfe
 	return account, first["transferId"].(string)
 }
 
-// example is a body, and headers, for a route that takes some.
+// example returns a body and headers for a route that needs them.
 func example(s *system.System, route fn.Route) (body string, headers []string) {
 	for _, w := range writes(s, func(path string) string { return path }) {
 		if w.ID == route.ID {

@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Nobody chooses the session of somebody else.
+// Nobody can choose another user's session.
 func TestAttackFixation(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -29,7 +29,7 @@ func TestAttackFixation(t *testing.T) {
 			planted(v, value)
 			v.SignIn(i, "/", system.SigningIn{Subject: "alice"})
 			if got := v.Cookie("_session"); got == value || len(got) < 43 || !s.Opens(got) {
-				t.Errorf("the session is %q", got)
+				t.Errorf("the session is %q, want a new one that is open", got)
 			}
 			if value != "" && s.Opens(value) {
 				t.Error("the planted value opens a session")
@@ -44,7 +44,7 @@ func TestAttackFixation(t *testing.T) {
 		planted(victim, value)
 		victim.SignIn(i, "/", system.SigningIn{Subject: "alice"})
 		if victim.Cookie("_session") == value || s.Opens(value) {
-			t.Error("the planted session goes on")
+			t.Error("the planted session is still used")
 		}
 	})
 	t.Run("signing in again ends the session before", func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestAttackFixation(t *testing.T) {
 			values = append(values, v.Cookie("_session"))
 		}
 		if values[0] == values[1] || values[1] == values[2] || s.Opens(values[0]) || s.Opens(values[1]) || !s.Opens(values[2]) {
-			t.Errorf("after three sign-ins: %t %t %t", s.Opens(values[0]), s.Opens(values[1]), s.Opens(values[2]))
+			t.Errorf("after three sign-ins, open are: %t %t %t, want only the last", s.Opens(values[0]), s.Opens(values[1]), s.Opens(values[2]))
 		}
 	})
 	t.Run("a refused sign-in leaves the session as it was", func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAttackFixation(t *testing.T) {
 		answered := i.Signs(t, v.Begin("/"), system.SigningIn{Subject: "mallory", ID: map[string]any{"nonce": "x"}})
 		system.WantProblem(t, v.ComeBack(answered), http.StatusBadRequest, "sign_in_failed")
 		if !s.Opens(v.Cookie("_session")) {
-			t.Error("it ended")
+			t.Error("the session has ended")
 		}
 	})
 	t.Run("two cookies at once are none", func(t *testing.T) {
@@ -97,8 +97,8 @@ func TestAttackFixation(t *testing.T) {
 	})
 }
 
-// flipped is another spelling of the last character of 32 bytes in base64url: its
-// two lowest bits mean nothing.
+// flipped returns another spelling of the last base64url character of 32 bytes: its two
+// lowest bits are unused.
 func flipped(c byte) string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	return string(alphabet[strings.IndexByte(alphabet, c)^1])

@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// An issuer, or somebody who speaks in its name, gets nobody in with tokens that
-// are not for this sign-in.
+// Tokens that are not for this sign-in sign nobody in, whether the issuer or an impostor
+// sends them.
 func TestAttackTokensOfSignIn(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -89,7 +89,7 @@ func TestAttackTokensOfSignIn(t *testing.T) {
 	if n := s.Count(`SELECT count(*) FROM account.users`); n != 0 {
 		t.Errorf("refused sign-ins made %d accounts", n)
 	}
-	// Each was refused for its own flaw: without one, it is a sign-in.
+	// Each was refused for its own flaw: without a flaw, the sign-in succeeds.
 	for name, who := range map[string]system.SigningIn{
 		"as it should be": {}, "ID token without azp": id("azp", nil), "several audiences": id("aud", []string{"miniserver-web", "another"}),
 		"no type": {ID: map[string]any{"typ": nil}, Access: map[string]any{"typ": nil}},
@@ -97,20 +97,20 @@ func TestAttackTokensOfSignIn(t *testing.T) {
 		v := s.Visitor()
 		who.Subject = "alice"
 		if where := v.SignIn(i, "/docs", who); where != "/docs" || v.Whoami() == "" {
-			t.Errorf("%s: led to %s", name, where)
+			t.Errorf("%s: led to %s, want a session at /docs", name, where)
 		}
 	}
 	noTokenIn(s, "the log", s.Log.String(), i)
 }
 
-// noTokenIn fails when a token that i gave out, or the client's secret, is in text.
+// noTokenIn fails when text contains a token that i issued, or the client's secret.
 func noTokenIn(s *system.System, what, text string, i *system.CodeIssuer) {
 	s.T.Helper()
 	i.Mutex.Lock()
 	defer i.Mutex.Unlock()
 	for _, token := range append(i.Made, s.Settings().OIDCClientSecret) {
 		for _, piece := range strings.Split(token, ".") {
-			// The first part of a token says nothing: it is the same of all.
+			// The first part of a token is no secret: it is the same in all.
 			if len(piece) > 40 || strings.HasPrefix(piece, "refresh-") {
 				if at := strings.Index(text, piece); at >= 0 {
 					s.T.Errorf("a token is in %s: %s", what, text[max(0, at-200):at+10])

@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The way back from the issuer works once, in the browser that began it.
+// The callback works once, in the browser that began the sign-in.
 func TestAttackState(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -36,11 +36,11 @@ func TestAttackState(t *testing.T) {
 					through++
 					continue
 				}
-				// Not the code that was used up: that is the issuer's to notice.
+				// Not the error of a used code: the issuer checks that.
 				system.WantProblem(s.T, a, http.StatusBadRequest, "login_state_invalid")
 			}
 			if through != 1 {
-				s.T.Errorf("%d were let through", through)
+				s.T.Errorf("%d callbacks succeeded, want 1", through)
 			}
 		},
 		"an answer for another browser": func(s *system.System) {
@@ -49,7 +49,7 @@ func TestAttackState(t *testing.T) {
 			victim.Begin("/docs")
 			system.WantProblem(s.T, victim.ComeBack(answered), http.StatusBadRequest, "login_state_invalid")
 			victim.Nobody()
-			// It was not used up by that.
+			// The attempt did not use it up.
 			system.WantStatus(s.T, attacker.ComeBack(answered), http.StatusSeeOther)
 		},
 		"the victim's cookie for the attacker's state": func(s *system.System) {

@@ -21,7 +21,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A function believes the gateway's statement to it, and nothing else.
+// A function believes statements of the gateway that are for it, and nothing else.
 func TestForgedCaller(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -95,12 +95,13 @@ func TestForgedCaller(t *testing.T) {
 				s.Untouched(func() { system.WantProblem(t, ask(s, headers), http.StatusUnauthorized, "statement_invalid") })
 			})
 		}
-		// The same one without a flaw is believed, so each was refused for its own.
+		// The same statement without a flaw is believed, so each was refused for its own
+		// flaw.
 		system.WantStatus(t, ask(s, []string{auth.StatementHeader + ": " + good}), http.StatusOK)
 	}
 }
 
-// A statement that somebody saw on its way opens no other route of its function.
+// A statement that somebody intercepted is good for no other route of its function.
 func TestStatementIsForOneRoute(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -133,7 +134,7 @@ func TestStatementIsForOneRoute(t *testing.T) {
 	}
 }
 
-// Every function that has routes refuses them without a statement.
+// Every function refuses requests to its routes without a statement.
 func TestEveryRouteNeedsAStatement(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -153,12 +154,12 @@ func TestEveryRouteNeedsAStatement(t *testing.T) {
 		}
 	}
 	if routes < 8 {
-		t.Errorf("only %d routes", routes)
+		t.Errorf("only %d routes were tried, want 8 and more", routes)
 	}
 }
 
-// A function checks the role itself: a statement is good for all who see it, and a
-// gateway may be older than the function.
+// A function checks the role itself: a statement works for all who see it, and a gateway
+// may be older than the function.
 func TestFunctionsCheckRoles(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -194,14 +195,14 @@ func TestFunctionsCheckRoles(t *testing.T) {
 	}
 }
 
-// The gateway drops what callers say about themselves.
+// The gateway drops the statements that callers send.
 func TestGatewayDropsStatements(t *testing.T) {
 	t.Parallel()
 	issuer := system.NewPeople(t)
 	s := system.Start(t, "WAKES=false", "OIDC_ISSUER="+issuer.URL)
 	signer, err := auth.NewSigner(s.Settings().IdentitySigningKey)
 	kit.Must(t, err)
-	// Even a good one: somebody may have seen it.
+	// Even a valid one: somebody may have seen it.
 	stolen, err := signer.Sign(auth.Call{Function: "entitlements", Method: http.MethodGet, Path: "/v1/users/u_1/entitlements"}, auth.Identity{Subject: "root", Roles: []string{auth.RoleOperator}})
 	kit.Must(t, err)
 	path, player := "/v1/users/u_1/entitlements", issuer.Player(t, "u_2")
@@ -215,7 +216,7 @@ func TestGatewayDropsStatements(t *testing.T) {
 		system.WantProblem(t, s.Call(http.MethodGet, path, player, "", headers...), http.StatusNotFound, "entitlement_not_found")
 		system.WantProblem(t, s.Call(http.MethodGet, path, "", "", headers...), http.StatusUnauthorized, "token_missing")
 	}
-	// Nor does it give its own statement away.
+	// Nor does it reveal its own statement.
 	a := s.Call(http.MethodGet, "/v1/me", player, "")
 	system.WantStatus(t, a, http.StatusOK)
 	for name := range a.Header {
@@ -225,7 +226,7 @@ func TestGatewayDropsStatements(t *testing.T) {
 	}
 }
 
-// Internal routes are not mounted at the gateway, however they are written.
+// The gateway does not serve internal routes, however their paths are spelled.
 func TestInternalRoutes(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -240,7 +241,7 @@ func TestInternalRoutes(t *testing.T) {
 				continue // the start page
 			}
 			if a.Status < 300 || a.Status >= 500 {
-				t.Errorf("%s %s: %d %s", method, path, a.Status, a.Body)
+				t.Errorf("%s %s: answered %d %s, want 3xx or 4xx", method, path, a.Status, a.Body)
 			}
 		}
 	}
@@ -249,8 +250,7 @@ func TestInternalRoutes(t *testing.T) {
 	}
 }
 
-// While keys are rotated, functions believe the old one and the new one; after
-// it, the new one only.
+// During a rotation, functions believe both keys; after it, only the new one.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")

@@ -11,8 +11,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A token that was made for something else, or for somebody else's app, is no
-// access token here.
+// A token made for another purpose, or for another app, is not an access token here.
 func TestAttackAccessToken(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -56,8 +55,8 @@ func TestAttackAccessToken(t *testing.T) {
 			system.WantStatus(t, a, test.status)
 		})
 	}
-	if n := s.Count(`SELECT count(*) FROM account.users`); n != 1 { // of the good ones
-		t.Errorf("%d accounts", n)
+	if n := s.Count(`SELECT count(*) FROM account.users`); n != 1 { // of the valid tokens
+		t.Errorf("%d accounts, want 1", n)
 	}
 	t.Run("real ID and refresh tokens", func(t *testing.T) {
 		s := s.In(t)
@@ -71,8 +70,7 @@ func TestAttackAccessToken(t *testing.T) {
 	})
 }
 
-// A token counts in the Authorization header and nowhere else, and there it
-// counts alone.
+// A token counts only in the Authorization header, and there it decides alone.
 func TestAttackWhereTheTokenIs(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -113,9 +111,9 @@ func TestAttackWhereTheTokenIs(t *testing.T) {
 		v.SignIn(i, "/", system.SigningIn{Subject: "alice"})
 		alice := v.Whoami()
 		if got := v.Do(http.MethodGet, "/v1/me", "", "Authorization: Bearer "+bob).JSON(t)["user_id"]; got != bobID || alice == bobID {
-			t.Errorf("%v, not bob", got)
+			t.Errorf("the user is %v, want bob", got)
 		}
-		// A token that is not good is not made up for by a cookie.
+		// A cookie does not make up for a bad token.
 		expired := i.Fresh(t, "bob", map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})
 		none := system.Part(map[string]any{"alg": "none"}) + "." + system.Part(i.Claims(nil)) + "."
 		other := system.Sign(t, jose.HS256, []byte("a key of 32 bytes, which is a lot"), i.Claims(nil), nil)
@@ -124,7 +122,7 @@ func TestAttackWhereTheTokenIs(t *testing.T) {
 			system.WantProblem(t, a, http.StatusUnauthorized, "token_invalid")
 		}
 		if got := v.Whoami(); got != alice {
-			t.Errorf("the session is %s's now", got)
+			t.Errorf("the session now belongs to %s", got)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestQueuesWithoutRedis(t *testing.T) {
 	system.WantProblem(t, s.JoinWith(bob, "rank", "k1", `{}`), http.StatusUnprocessableEntity, "attributes_invalid")
 	// Others go on, and so does the stream that is open.
 	system.WantStatus(t, s.Grant("g1", user, "item1"), http.StatusOK)
-	s.TellAll()
+	s.DeliverAll()
 	kit.Eventually(t, "the grant is told live", func() bool { return len(live.Named("notification")) == 1 })
 	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK)
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), map[string]string{"matchmaking": "unavailable"})

@@ -57,7 +57,7 @@ func TestTicketIsFollowed(t *testing.T) {
 	f = s.FollowAt(system.FollowPath(ticketID), alice)
 	f.Shows("that she waits", func(ticket map[string]any) bool { return ticket["status"] == "QUEUED" })
 	s.Grant("g1", user, "item1")
-	s.TellAll()
+	s.DeliverAll()
 	kit.Eventually(t, "the grant", func() bool { return len(f.Named("notification")) == 1 })
 	position = f.Position()
 	if a := s.CancelTicket(alice, ticketID); a.Status != http.StatusOK || a.JSON(t)["status"] != "CANCELLED" {
@@ -69,7 +69,7 @@ func TestTicketIsFollowed(t *testing.T) {
 	}
 	f.HangUp()
 	s.Grant("g2", user, "item2")
-	s.TellAll()
+	s.DeliverAll()
 	back := s.FollowAt(system.FollowPath(ticketID), alice, "Last-Event-ID: "+position)
 	back.Shows("once more, that it is cancelled", func(ticket map[string]any) bool { return ticket["status"] == "CANCELLED" })
 	kit.Eventually(t, "what came meanwhile", func() bool {
@@ -77,7 +77,7 @@ func TestTicketIsFollowed(t *testing.T) {
 	})
 	// What has ended is told once, and the stream goes on for notifications.
 	s.Grant("g3", user, "item3")
-	s.TellAll()
+	s.DeliverAll()
 	kit.Eventually(t, "what comes then", func() bool {
 		return slices.ContainsFunc(back.Got(), func(e system.StreamEvent) bool { return strings.Contains(e.Data, `"item3"`) })
 	})
@@ -89,7 +89,7 @@ func TestTicketIsFollowed(t *testing.T) {
 		a := s.Call(http.MethodGet, system.FollowPath(ticketID), token, "")
 		t.Run(name, func(t *testing.T) { system.WantProblem(t, a, http.StatusNotFound, "ticket_not_found") })
 	}
-	for _, id := range []string{"x", "casual_", "n_" + ticketID[7:], "rank" + ticketID[6:], system.Nudged(ticketID)} {
+	for _, id := range []string{"x", "casual_", "n_" + ticketID[7:], "rank" + ticketID[6:], system.UnusedID(ticketID)} {
 		system.WantProblem(t, s.Call(http.MethodGet, system.FollowPath(id), alice, ""), http.StatusNotFound, "ticket_not_found")
 	}
 	system.WantProblem(t, s.Call(http.MethodGet, system.FollowPath(strings.Repeat("x", 65)), alice, ""), http.StatusUnprocessableEntity, "request_invalid")

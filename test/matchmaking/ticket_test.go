@@ -30,7 +30,7 @@ func TestTicketOfWhom(t *testing.T) {
 	user := s.UserID(alice)
 	for _, id := range []string{
 		"x", "casual_", "casual", "_", suffix, "_" + suffix, "rank_" + suffix, "ranked_" + suffix, "m_" + suffix, "n_" + suffix, "Casual_" + suffix,
-		"casual_" + strings.ToUpper(suffix), ticketID + "0", ticketID[:len(ticketID)-1], system.Nudged(ticketID), "casual__" + suffix, "casual_" + suffix[1:], "casual_" + "8" + suffix[1:],
+		"casual_" + strings.ToUpper(suffix), ticketID + "0", ticketID[:len(ticketID)-1], system.UnusedID(ticketID), "casual__" + suffix, "casual_" + suffix[1:], "casual_" + "8" + suffix[1:],
 		"casual_zzzzzzzzzzzzzzzzzzzzzzzzzz", "casual_00000000000000000000000000", "casual_" + strings.Replace(suffix, "0", "o", 1), "casual%20" + suffix, ticketID + "%20", "%20" + ticketID,
 		ticketID + "%0A", "casual%7D:x_" + suffix, "*", "%7Bcasual%7D:" + ticketID, user, "casual:" + user, ticketID + "%2F", "..%2F" + ticketID, "%F0%9F%92%A5", strings.Repeat("x", 64), "casual_" + strings.Repeat("0", 57),
 	} {
@@ -52,7 +52,7 @@ func TestTicketOfWhom(t *testing.T) {
 		t.Errorf("what was refused changed something:\n%s\n%s", before, after)
 	}
 	// What is another's answers as what is not there.
-	theirs, none := s.Call(http.MethodGet, system.TicketPath(ticketID), bob, ""), s.Call(http.MethodGet, system.TicketPath(system.Nudged(ticketID)), bob, "")
+	theirs, none := s.Call(http.MethodGet, system.TicketPath(ticketID), bob, ""), s.Call(http.MethodGet, system.TicketPath(system.UnusedID(ticketID)), bob, "")
 	if string(theirs.Body) != string(none.Body) {
 		t.Errorf("an oracle: %s, %s", theirs.Body, none.Body)
 	}

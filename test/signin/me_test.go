@@ -163,7 +163,7 @@ func TestMyInbox(t *testing.T) {
 			s.Grant(fmt.Sprint("k", n), user, system.SKU(n))
 		}
 	})
-	s.TellAll()
+	s.DeliverAll()
 	s.Grant("newest", user, "newest")
 	s.Tick("relay")
 	s.Tick("notify") // accepted and not sent: it is there all the same
@@ -237,7 +237,7 @@ func TestMarkRead(t *testing.T) {
 	s.UserID(bob)
 	s.Grant("k1", user, "item1")
 	s.Grant("k2", user, "item2")
-	s.TellAll()
+	s.DeliverAll()
 	list := s.Call(http.MethodGet, system.InboxPath, alice, "").JSON(t)["notifications"].([]any)
 	first, second := list[0].(map[string]any), list[1].(map[string]any)
 	id := first["notification_id"].(string)

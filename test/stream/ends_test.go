@@ -25,7 +25,7 @@ func TestStreamLifetime(t *testing.T) {
 	began := time.Now()
 	f := s.Follow(alice)
 	s.Grant("k1", user, "item1")
-	s.TellAll()
+	s.DeliverAll()
 	f.Until(1)
 	if err := f.WantEnd("its lifetime is over"); err != nil {
 		t.Errorf("it broke off: %v", err)
@@ -76,7 +76,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	user := bob.Do(http.MethodGet, "/v1/me", "").JSON(t)["user_id"].(string)
 	s.Writer = identity.Token(t, people.URL(), "purchase-service", "purchase-service-secret")
 	s.Grant("k1", user, "item1")
-	s.TellAll()
+	s.DeliverAll()
 	bobs.Until(1)
 }
 

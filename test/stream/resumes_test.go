@@ -38,7 +38,7 @@ func TestStreamResumes(t *testing.T) {
 		t.Helper()
 		system.AtOnce(n, func(i int) { s.Grant(fmt.Sprint("k", granted+i), user, system.SKU(granted+i)) })
 		granted += n
-		s.TellAll()
+		s.DeliverAll()
 	}
 	const before = 3 // in the inbox, and on no stream
 	tell(before)
@@ -121,7 +121,7 @@ func TestStreamJunkPosition(t *testing.T) {
 	user, other := s.UserID(alice), s.UserID(bob)
 	s.Grant("before", user, "before")
 	s.Grant("bob's", other, "item1")
-	s.TellAll()
+	s.DeliverAll()
 	bobs := s.Call(http.MethodGet, "/v1/me/notifications", bob, "").JSON(t)["notifications"].([]any)[0].(map[string]any)["notification_id"].(string)
 	junk := []string{"x", "t_", "t_x", "t_1.5", "t_99999999999999999999", "n_", "n_zzz", bobs, strings.ToUpper(bobs), "0", "'; --", "\xff\xfe", "💥", strings.Repeat("9", 64)}
 	var streams []*system.Follower
@@ -129,7 +129,7 @@ func TestStreamJunkPosition(t *testing.T) {
 		streams = append(streams, s.Follow(alice, "Last-Event-ID: "+id))
 	}
 	s.Grant("after", user, "after")
-	s.TellAll()
+	s.DeliverAll()
 	for i, f := range streams {
 		if e := f.Until(1); len(e) != 1 || !strings.Contains(e[0].Data, `"after"`) {
 			t.Errorf("%q: %v", junk[i], e)
@@ -145,7 +145,7 @@ func TestStreamFromLongAgo(t *testing.T) {
 	alice := people.Player(t, "alice")
 	user := s.UserID(alice)
 	s.Grant("before", user, "before")
-	s.TellAll()
+	s.DeliverAll()
 	for _, id := range []string{"t_0", "t_1", "t_-1", "t_-99999999999999999", "t_-9223372036854775808"} {
 		if e := s.Follow(alice, "Last-Event-ID: "+id).Until(1); len(e) != 1 || !strings.Contains(e[0].Data, `"before"`) {
 			t.Errorf("%s: %v", id, e)
@@ -162,7 +162,7 @@ func TestStreamFromTheFuture(t *testing.T) {
 	user := s.UserID(alice)
 	f := s.Follow(alice, "Last-Event-ID: t_"+fmt.Sprint(time.Now().Add(time.Hour).UnixMicro()))
 	s.Grant("after", user, "after")
-	s.TellAll()
+	s.DeliverAll()
 	f.UntilWithin(1, 3*time.Second)
 }
 
@@ -187,7 +187,7 @@ func TestStreamTellsWhatWasSentLate(t *testing.T) {
 	staying, leaving := s.Follow(alice), s.Follow(alice)
 	for _, item := range []string{"slow1", "quick1", "slow2", "quick2"} {
 		s.Grant(item, user, item)
-		s.TellAll()
+		s.DeliverAll()
 	}
 	quick := leaving.Until(2)
 	if len(idsOf(quick)) != 2 || len(idsOf(staying.Until(2))) != 2 {

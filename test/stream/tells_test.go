@@ -91,7 +91,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	user := s.UserID(alice)
 	f := s.Follow(alice)
 	s.Grant("k1", user, "item1")
-	s.TellAll()
+	s.DeliverAll()
 	f.Until(1)
 	for n := range 3 { // accepted, and not sent yet
 		s.Grant(fmt.Sprint("meanwhile", n), user, system.SKU(n))
@@ -119,7 +119,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	kit.Eventually(t, "nudges come again", func() bool {
 		n := len(f.Got())
 		s.Grant(fmt.Sprint("again", n, time.Now()), user, "again")
-		s.TellAll()
+		s.DeliverAll()
 		told := time.Now()
 		return f.Until(n + 1)[n].At.Sub(told) < lookEvery/10
 	})
@@ -139,7 +139,7 @@ func TestStreamInEveryExecMode(t *testing.T) {
 			user := s.UserID(alice)
 			f := s.Follow(alice)
 			s.Grant("k1", user, "item1")
-			s.TellAll()
+			s.DeliverAll()
 			last := f.Until(1)[0].ID
 			s.Follow(alice, "Last-Event-ID: "+last).Until(1)
 			read := s.Call(http.MethodPost, "/v1/me/notifications/"+last+"/read", alice, "")

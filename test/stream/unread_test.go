@@ -59,7 +59,7 @@ func TestStreamThatNobodyReads(t *testing.T) {
 		f := s.Follow(alice)
 		rows := fill(s, user)
 		s.Grant("k1", user, "item1")
-		s.TellAll()
+		s.DeliverAll()
 		f.Until(rows + 1)
 		f.HangUp()
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Age makes connections to processes that Served and Apart began older: of every
-// deadline that their servers have set on them by now, so much has passed at once.
+// Age moves all deadlines that the servers of BehindServe, Served and Apart have set on
+// their connections, as if that much time had passed at once.
 func (s *System) Age(by time.Duration) {
 	for _, listener := range s.served {
 		listener.mutex.Lock()

@@ -14,8 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Request is what send sends: exactly these headers and these bytes, nothing is
-// added.
+// Request is what Send sends: exactly these headers and bytes, with nothing added.
 type Request struct {
 	Method, Path, Body string
 	Header             http.Header
@@ -23,8 +22,9 @@ type Request struct {
 	Chunked            bool // without Content-Length
 }
 
-// Send sends exactly r. Like all that ask, it may be called on any goroutine: what fails
-// on the way is an error of the test, and an Answer without a status.
+// Send sends exactly r. Like every method that sends requests, it may be called on any
+// goroutine: without a response, it reports an error of the test and returns an Answer
+// without a status.
 func (s *System) Send(r Request) Answer {
 	s.T.Helper()
 	var body io.Reader = strings.NewReader(r.Body)
@@ -45,7 +45,7 @@ func (s *System) Send(r Request) Answer {
 	return s.Read(client.Do(out))
 }
 
-// Read takes what a client returned.
+// Read reads what a client's Do returned.
 func (s *System) Read(response *http.Response, err error) Answer {
 	s.T.Helper()
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *System) Post(path, key, body string, headers ...string) Answer {
 	return s.Call(http.MethodPost, path, s.Writer, body, append(headers, "Idempotency-Key: "+key)...)
 }
 
-// As calls a function directly with a statement of the gateway's that identity
-// calls. headers are "Name: value".
+// As calls a function directly, with a statement of the gateway that identity is the
+// caller. headers are "Name: value".
 func (s *System) As(identity auth.Identity, function, method, path, body string, headers ...string) Answer {
 	s.T.Helper()
 	signer, err := auth.NewSigner(s.Settings().IdentitySigningKey)
@@ -80,7 +80,7 @@ func (s *System) As(identity auth.Identity, function, method, path, body string,
 	return s.Direct(function, method, path, body, append(headers, auth.StatementHeader+": "+statement)...)
 }
 
-// Direct calls a function past the gateway.
+// Direct calls a function without the gateway.
 func (s *System) Direct(function, method, path, body string, headers ...string) Answer {
 	s.T.Helper()
 	out, err := http.NewRequestWithContext(context.Background(), method, "http://"+function+path, strings.NewReader(body))
@@ -98,27 +98,27 @@ func (s *System) Direct(function, method, path, body string, headers ...string) 
 	return s.Read(s.invoke(out))
 }
 
-// AnotherShop may grant, and is not the purchase service.
+// AnotherShop may grant, but is not the purchase service.
 var AnotherShop = auth.Identity{Subject: "another-shop", Roles: []string{auth.RoleEntitlementWriter}}
 
-// Answer is a response that was read.
+// Answer is a response that was read to its end.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// JSON decodes the body, strictly enough for tests.
+// JSON decodes the body; any other than a JSON object is an error of the test.
 func (a Answer) JSON(t testing.TB) map[string]any {
 	t.Helper()
 	v := map[string]any{}
 	if err := json.Unmarshal(a.Body, &v); err != nil {
-		t.Errorf("answered %d, want JSON: %q", a.Status, a.Body)
+		t.Errorf("answered %d with a body that is not a JSON object: %q", a.Status, a.Body)
 	}
 	return v
 }
 
-// Text is a field of the body that is a string, "" without it.
+// Text returns a string field of the body, "" without one.
 func (a Answer) Text(field string) string {
 	var v map[string]any
 	_ = json.Unmarshal(a.Body, &v)

@@ -20,8 +20,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// LogoutClaims are those of a logout token for the session sid, with some changed;
-// a nil leaves one out.
+// LogoutClaims are those of a logout token for the session sid, with some changed; nil
+// omits one.
 func (i *CodeIssuer) LogoutClaims(sid string, change map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{
@@ -34,40 +34,40 @@ func (i *CodeIssuer) LogoutClaims(sid string, change map[string]any) map[string]
 	return i.Claims(claims)
 }
 
-// LogoutToken is what tells of the end of the session sid, with some claims changed.
+// LogoutToken is a logout token for the session sid, with some claims changed.
 func (i *CodeIssuer) LogoutToken(t testing.TB, sid string, change map[string]any) string {
 	t.Helper()
 	return Sign(t, jose.RS256, jose.JSONWebKey{Key: i.Key, KeyID: "k1"}, i.LogoutClaims(sid, change), nil)
 }
 
-// CodeIssuer is an issuer at which browsers sign in and whose every answer a test
-// writes itself. It names itself in its answers (RFC 9207).
+// CodeIssuer is an issuer where browsers sign in and whose every answer a test writes. It
+// names itself in its answers (RFC 9207).
 type CodeIssuer struct {
 	*People
 
 	Mutex  sync.Mutex
 	grants map[string]codeGrant // by code
-	Made   []string             // every token that it gave out
+	Made   []string             // every token that it issued
 }
 
-// codeGrant is what a code is good for, once.
+// codeGrant is what a code is exchanged for, once.
 type codeGrant struct {
 	challenge string // of PKCE; "" is not checked
 	answer    map[string]any
 }
 
-// SigningIn is who signs in at a codeIssuer, and what the issuer makes of it.
+// SigningIn is who signs in at a CodeIssuer, and what the issuer answers then.
 type SigningIn struct {
 	Subject, Sid string
 	Roles        []string       // none: a player
-	ID, Access   map[string]any // claims to change; nil leaves one out
+	ID, Access   map[string]any // claims to change; nil omits one
 	IDToken      func(claims map[string]any) string
 	Answer       map[string]any // fields of the token endpoint's answer to change
-	LaxPKCE      bool           // the issuer does not look at the verifier
+	LaxPKCE      bool           // the issuer does not check the verifier
 }
 
-// issuerKey is what issuers of tests sign with. They share it: making one takes long
-// under the race detector.
+// issuerKey is the key that all issuers of tests sign with: generating one is slow under
+// the race detector.
 var issuerKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 // NewCodeIssuer starts a CodeIssuer, which ends with the test.
@@ -112,8 +112,8 @@ func (i *CodeIssuer) exchange(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(grant.answer)
 }
 
-// Signs lets who sign in for asked, which is what the gateway sent the browser
-// with, and returns what the browser comes back with.
+// Signs signs who in and returns the parameters of the redirect to the gateway; asked are
+// those of the redirect to the issuer.
 func (i *CodeIssuer) Signs(t testing.TB, asked url.Values, who SigningIn) url.Values {
 	t.Helper()
 	now := time.Now()
@@ -166,7 +166,7 @@ func (i *CodeIssuer) Fresh(t testing.TB, subject string, change map[string]any) 
 // Quiet keeps the anonymous limit out of tests that are about something else.
 var Quiet = []string{"WAKES=false", "LIMIT_PATIENCE=1s", "LIMIT_ANONYMOUS_BURST=100000", "LIMIT_ANONYMOUS_RATE=100000"}
 
-// StartAt starts a system whose people sign in at i.
+// StartAt starts a system whose users sign in at i.
 func StartAt(t testing.TB, i *CodeIssuer, environment ...string) *System {
 	t.Helper()
 	return StartOn(t, kit.Listen(t), append(append([]string{"OIDC_ISSUER=" + i.URL}, Quiet...), environment...)...)

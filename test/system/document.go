@@ -18,10 +18,10 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
-// Document is the OpenAPI document, by which every answer of every test is checked.
+// Document is the OpenAPI document, against which every answer of every test is checked.
 type Document struct {
 	Whole      map[string]any
-	mux        *http.ServeMux // finds the operation of a request
+	mux        *http.ServeMux // finds a request's operation
 	Operations map[string]*Operation
 
 	mutex    sync.Mutex
@@ -75,7 +75,8 @@ func EscapePointer(token string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~", "~0"), "/", "~1")
 }
 
-// At returns the object at a JSON pointer, and where it is once references are followed.
+// At returns the object at a JSON pointer and, after following references, its own
+// pointer.
 func (d *Document) At(pointer string) (map[string]any, string) {
 	var value any = d.Whole
 	for _, token := range strings.Split(pointer, "/")[1:] {
@@ -97,7 +98,7 @@ func (d *Document) At(pointer string) (map[string]any, string) {
 	return object, pointer
 }
 
-// Fits returns what is wrong with a value by the schema at pointer, "" for nothing.
+// Fits returns how value violates the schema at pointer, "" if it does not.
 func (d *Document) Fits(pointer string, value any) string {
 	d.mutex.Lock()
 	schema := d.compiled[pointer]
@@ -117,7 +118,7 @@ func (d *Document) Fits(pointer string, value any) string {
 	return ""
 }
 
-// fitsText is fits for a header or parameter.
+// fitsText is Fits for a header or parameter.
 func (d *Document) fitsText(pointer, text string) string {
 	schema, _ := d.At(pointer)
 	var value any = text
@@ -131,7 +132,7 @@ func (d *Document) fitsText(pointer, text string) string {
 	return d.Fits(pointer, value)
 }
 
-// fitsBody is fits for a body; what is not JSON is a text.
+// fitsBody is Fits for a body; a body that is not JSON is a string.
 func (d *Document) fitsBody(pointer, media string, body []byte) string {
 	if !strings.HasSuffix(media, "json") {
 		return d.Fits(pointer, string(body))
@@ -143,8 +144,8 @@ func (d *Document) fitsBody(pointer, media string, body []byte) string {
 	return d.Fits(pointer, value)
 }
 
-// operation returns which operation a request is; nil for a page, a path that the
-// document has not, or a method that the path has not.
+// operation returns the operation of a request: nil for a page, and for a path or method
+// that is not in the document.
 func (d *Document) operation(r *http.Request) *Operation {
 	if escaped := r.URL.EscapedPath(); path.Clean(escaped) != escaped {
 		return nil
@@ -153,11 +154,10 @@ func (d *Document) operation(r *http.Request) *Operation {
 	return d.Operations[pattern]
 }
 
-// ofTransport are headers of the connection or the host, which no operation answers.
+// ofTransport are headers of the connection or the host, which no operation documents.
 var ofTransport = []string{"Connection", "Content-Length", "Content-Type", "Date", "Strict-Transport-Security", "Transfer-Encoding"}
 
-// wrong returns what an answer has that the document lacks, and what it lacks that the
-// document has.
+// wrong returns how an answer differs from what the document says of it.
 func (d *Document) wrong(o *Operation, method string, status int, header http.Header, body []byte) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	response, pointer := d.At(o.Pointer + "/responses/" + strconv.Itoa(status))
@@ -196,7 +196,7 @@ func (d *Document) wrong(o *Operation, method string, status int, header http.He
 	return wrong
 }
 
-// refused returns what is wrong with a request that was taken, by the document.
+// refused returns how a request that was accepted differs from what the document allows.
 func (d *Document) refused(o *Operation, r *http.Request, body []byte) (wrong []string) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	query := r.URL.Query()

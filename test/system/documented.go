@@ -12,11 +12,11 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Answers is what was answered, by operation and status.
+// Answers records which statuses each operation has answered.
 type Answers struct {
 	mutex    sync.Mutex
 	seen     map[string]bool
-	StandIns bool // functions are replaced, by ones that answer as none does
+	StandIns bool // functions are replaced, and their answers not checked
 }
 
 // Saw reports whether an operation has been answered with status.
@@ -26,11 +26,11 @@ func (a *Answers) Saw(operation string, status int) bool {
 	return a.seen[fmt.Sprint(operation, " ", status)]
 }
 
-// clientGone is for the log: the client hung up.
+// clientGone is the status in the log when the client hung up.
 const clientGone = 499
 
-// documented is handler, whose every answer the document must have: status, headers and
-// body, and, when the request was taken, what was sent.
+// documented wraps handler and checks each answer against the document, with status,
+// headers and body, and each accepted request.
 func documented(t testing.TB, handler http.Handler, seen *Answers) http.Handler {
 	t.Helper()
 	d, err := OpenAPI()
@@ -50,17 +50,17 @@ func documented(t testing.TB, handler http.Handler, seen *Answers) http.Handler 
 		watched := &watchedWriter{ResponseWriter: w}
 		handler.ServeHTTP(watched, r)
 		if watched.header == nil || watched.status == clientGone {
-			return // there was no answer, or nobody to get it
+			return // no answer, or nobody to receive it
 		}
 		if bytes.Contains(watched.body, []byte(`"route_not_found"`)) {
-			return // it is switched off
+			return // the route is switched off
 		}
 		wrong := d.wrong(o, r.Method, watched.status, watched.header, watched.body)
 		if watched.status < http.StatusMultipleChoices {
 			wrong = append(wrong, d.refused(o, asked, sent.Bytes())...)
 		}
 		for _, w := range wrong {
-			t.Errorf("%s %s: %d %.300s: off the document: %s", r.Method, r.URL, watched.status, watched.body, w)
+			t.Errorf("%s %s: %d %.300s: differs from the document: %s", r.Method, r.URL, watched.status, watched.body, w)
 		}
 		seen.mutex.Lock()
 		defer seen.mutex.Unlock()
@@ -68,7 +68,7 @@ func documented(t testing.TB, handler http.Handler, seen *Answers) http.Handler 
 	})
 }
 
-// watchedWriter keeps what is answered, unless it is a stream.
+// watchedWriter records the answer, but not the body of a stream.
 type watchedWriter struct {
 	http.ResponseWriter
 	status int

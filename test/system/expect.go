@@ -10,38 +10,38 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// In returns the system with its failures reported to a subtest.
+// In returns a copy of the system that reports its failures to a subtest.
 func (s *System) In(t testing.TB) *System {
 	copied := *s
 	copied.T = t
 	return &copied
 }
 
-// WantProblem fails unless a is a whole problem with this status, and with this
-// code when one is given.
+// WantProblem fails unless a is a complete problem with this status, and with this code
+// unless code is "".
 func WantProblem(t testing.TB, a Answer, status int, code string) {
 	t.Helper()
 	if a.Status != status {
 		t.Fatalf("status %d, want %d: %s", a.Status, status, a.Body)
 	}
 	if media := a.Header.Get("Content-Type"); media != problem.ContentType {
-		t.Errorf("Content-Type %q", media)
+		t.Errorf("wrong Content-Type %q", media)
 	}
 	var p struct {
 		Type, Title, Detail, Code string
 		Status                    int
 	}
 	if err := json.Unmarshal(a.Body, &p); err != nil {
-		t.Fatalf("not JSON: %q", a.Body)
+		t.Fatalf("the problem is not JSON: %q", a.Body)
 	}
 	if p.Type == "" || p.Title == "" || p.Detail == "" || p.Code == "" || p.Status != status {
-		t.Errorf("not a whole problem: %s", a.Body)
+		t.Errorf("the problem lacks a field, or its status is wrong: %s", a.Body)
 	}
 	if code != "" && p.Code != code {
 		t.Errorf("code %q, want %q: %s", p.Code, code, a.Body)
 	}
 	if once := a.Header.Values("Cache-Control"); len(once) != 1 || once[0] != "no-store" {
-		t.Errorf("Cache-Control %q", once)
+		t.Errorf("Cache-Control %q, want no-store once", once)
 	}
 }
 
@@ -53,7 +53,7 @@ func WantStatus(t testing.TB, a Answer, status int) {
 	}
 }
 
-// WantReplay fails unless second repeats first, and says so.
+// WantReplay fails unless second repeats first and is marked as a replay.
 func WantReplay(t testing.TB, first, second Answer) {
 	t.Helper()
 	if second.Status != first.Status || string(second.Body) != string(first.Body) || second.Header.Get("ETag") != first.Header.Get("ETag") {
@@ -63,12 +63,12 @@ func WantReplay(t testing.TB, first, second Answer) {
 		t.Fatal("Idempotent-Replayed is missing")
 	}
 	if media := second.Header.Get("Content-Type"); media != first.Header.Get("Content-Type") {
-		t.Errorf("Content-Type %q", media)
+		t.Errorf("wrong Content-Type %q", media)
 	}
 }
 
-// WantOverview wants an overview whose parts are there, except for those that are
-// in away with their codes.
+// WantOverview wants an overview that has all parts except those in away, each of which
+// failed with its code.
 func WantOverview(t testing.TB, a Answer, away map[string]string) map[string]any {
 	t.Helper()
 	WantStatus(t, a, http.StatusOK)
@@ -79,7 +79,7 @@ func WantOverview(t testing.TB, a Answer, away map[string]string) map[string]any
 	}
 	slices.Sort(names)
 	if want := []string{"account", "entitlements", "errors", "matchmaking"}; !slices.Equal(names, want) {
-		t.Errorf("the overview has %q", names)
+		t.Errorf("the overview has %q, want %q", names, want)
 	}
 	errors, _ := o["errors"].(map[string]any)
 	if errors == nil || len(errors) != len(away) {
@@ -88,14 +88,14 @@ func WantOverview(t testing.TB, a Answer, away map[string]string) map[string]any
 	for _, name := range []string{"account", "entitlements", "matchmaking"} {
 		code, isAway := away[name]
 		if isAway != (o[name] == nil) {
-			t.Errorf("%s is %v, and should it be away? %t", name, o[name], isAway)
+			t.Errorf("%s is %v; is it expected to be away: %t", name, o[name], isAway)
 		}
 		if !isAway {
 			continue
 		}
 		why, _ := errors[name].(map[string]any)
 		if detail, _ := why["detail"].(string); why["code"] != code || detail == "" || strings.Contains(detail, "planted") {
-			t.Errorf("%s is away because of %v, want %s", name, why, code)
+			t.Errorf("%s is away because of %v, want the code %s", name, why, code)
 		}
 	}
 	return o

@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Named are the events of a stream with a name, as JSON.
+// Named returns the data of the events called name.
 func (f *Follower) Named(name string) (list []map[string]any) {
 	f.t.Helper()
 	for _, e := range f.Got() {
@@ -29,7 +29,7 @@ func (f *Follower) Named(name string) (list []map[string]any) {
 	return list
 }
 
-// Shows waits until the last ticket event of a stream is as it should be.
+// Shows waits until ok accepts the last ticket event, and returns that ticket.
 func (f *Follower) Shows(what string, ok func(ticket map[string]any) bool) map[string]any {
 	f.t.Helper()
 	var last map[string]any
@@ -42,7 +42,7 @@ func (f *Follower) Shows(what string, ok func(ticket map[string]any) bool) map[s
 	return last
 }
 
-// OpenStream is the answer to a stream that was asked for; close ends it.
+// OpenStream requests a stream and returns the answer; close ends the stream.
 func (s *System) OpenStream(token string) (a Answer, close func()) {
 	s.T.Helper()
 	request, err := http.NewRequestWithContext(s.T.Context(), http.MethodGet, s.URL+StreamPath, nil)
@@ -59,25 +59,26 @@ func (s *System) OpenStream(token string) (a Answer, close func()) {
 	return Answer{response.StatusCode, response.Header, body}, func() {}
 }
 
-// Under RareLooks, what comes over a stream within NudgedIn of being sent was nudged.
+// With RareLooks, an event that arrives within NudgedIn came by a nudge: the stream looks
+// by itself too rarely.
 const (
 	RareLooks = "STREAM_LOOK_EVERY=1m"
 	NudgedIn  = 30 * time.Second
 )
 
-// StreamEvent is one event of a stream, as EventSource would hand it on.
+// StreamEvent is one event of a stream, as EventSource would deliver it.
 type StreamEvent struct {
 	ID, Name, Data string
 	At             time.Time
 }
 
-// Follower is an open stream, and what came over it so far.
+// Follower is an open stream and the events it has received.
 type Follower struct {
 	t      testing.TB
 	Header http.Header
 	HangUp func()
 	Ended  chan struct{} // closed at the end of the stream
-	End    error         // nil when it ended in good order; set before ended is closed
+	End    error         // nil after an orderly end; set before Ended is closed
 
 	mutex  sync.Mutex
 	lastID string
@@ -108,7 +109,7 @@ func (s *System) FollowAt(path, token string, headers ...string) *Follower {
 	f := &Follower{t: s.T, HangUp: hangUp, Ended: make(chan struct{})}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil || response.StatusCode != http.StatusOK {
-		s.T.Errorf("no stream: %+v", s.Read(response, err))
+		s.T.Errorf("no stream was opened: %+v", s.Read(response, err))
 		close(f.Ended)
 		return f
 	}
@@ -121,7 +122,7 @@ func (s *System) FollowAt(path, token string, headers ...string) *Follower {
 	return f
 }
 
-// read takes the stream apart as the HTML standard says.
+// read parses the stream as the HTML standard specifies.
 func (f *Follower) read(body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 1<<20)
@@ -163,7 +164,7 @@ func (f *Follower) Got() []StreamEvent {
 	return slices.Clone(f.events)
 }
 
-// Position is the id of the last event, to go on from.
+// Position returns the last event's id, from which another stream resumes.
 func (f *Follower) Position() string {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -176,14 +177,14 @@ func (f *Follower) Until(n int) []StreamEvent {
 	return f.UntilWithin(n, kit.Patience)
 }
 
-// UntilWithin is Until for what has a bound of its own.
+// UntilWithin is Until with a time limit of its own.
 func (f *Follower) UntilWithin(n int, within time.Duration) []StreamEvent {
 	f.t.Helper()
 	kit.Within(f.t, within, fmt.Sprintf("%d events", n), func() bool { return len(f.Got()) >= n })
 	return f.Got()
 }
 
-// WantEnd waits for the end of the stream and returns what the client sees of it.
+// WantEnd waits for the end of the stream and returns the client's read error.
 func (f *Follower) WantEnd(why string) error {
 	f.t.Helper()
 	select {

@@ -18,7 +18,7 @@ func Purchase(kind, id, user, item, purchase string) CloudEvent {
 	return CloudEvent{id, "/shop", "purchase." + kind, ChangeBody(user, item, kind, purchase)}
 }
 
-// Binary sends it with its attributes in headers.
+// Binary sends e in binary mode: its attributes are headers.
 func (s *System) Binary(e CloudEvent, headers ...string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodPost, EventsPath, s.Writer, e.Data, append([]string{
@@ -26,13 +26,13 @@ func (s *System) Binary(e CloudEvent, headers ...string) Answer {
 	}, headers...)...)
 }
 
-// Structured sends it as one JSON object.
+// Structured sends e in structured mode: as one JSON object.
 func (s *System) Structured(e CloudEvent) Answer {
 	s.T.Helper()
 	return s.Envelope(e.Envelope(nil))
 }
 
-// Envelope is the structured form, with some attributes changed; null leaves one out.
+// Envelope is the structured form, with some attributes changed; nil omits one.
 func (e CloudEvent) Envelope(change map[string]any) string {
 	attributes := map[string]any{
 		"specversion": "1.0", "id": e.ID, "source": e.Source, "type": e.Kind,
@@ -65,7 +65,7 @@ func (s *System) Revoke(key, user, item string, headers ...string) Answer {
 	return s.Call(http.MethodPost, "/v1/entitlements/revokes", s.Writer, ChangeBody(user, item, "refund", "p_"+key), append(headers, "Idempotency-Key: "+key)...)
 }
 
-// ChangeBody is what a grant or a revoke asks for.
+// ChangeBody is the body of a grant or a revoke.
 func ChangeBody(user, item, reason, purchase string) string {
 	body, err := json.Marshal(map[string]string{"user_id": user, "stock_keeping_unit": item, "reason": reason, "purchase_id": purchase})
 	if err != nil {
@@ -74,5 +74,5 @@ func ChangeBody(user, item, reason, purchase string) string {
 	return string(body)
 }
 
-// SKU is one of many items.
+// SKU is the name of item n.
 func SKU(n int) string { return fmt.Sprint("item", n) }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Flood asks until it is too much, and returns that answer.
+// Flood repeats ask until it is answered 429, and returns that answer.
 func Flood(t testing.TB, ask func() Answer) Answer {
 	t.Helper()
 	for range 100 {
@@ -14,19 +14,18 @@ func Flood(t testing.TB, ask func() Answer) Answer {
 			return a
 		}
 	}
-	t.Fatal("100 requests, and none was too many")
+	t.Fatal("none of 100 requests was answered 429")
 	return Answer{}
 }
 
-// Alone is how often limits became each process's own, or shared again: on a busy
-// machine Redis takes longer to answer than limits wait for it. Each time is another
-// bucket.
+// Alone counts how often limits became each process's own, or shared again: on a busy
+// machine Redis may answer too late for them. Each change begins another bucket.
 func (s *System) Alone() int {
 	log := s.Log.String()
 	return strings.Count(log, "limits are each process's own") + strings.Count(log, "limits are shared again")
 }
 
-// Shared does what counts, and anew when limits were not shared all the time.
+// Shared runs do, and again if limits were not shared all the time.
 func (s *System) Shared(do func()) {
 	for range 5 {
 		before := s.Alone()

@@ -21,7 +21,7 @@ func (s *System) TransferKey(token string) string {
 	return a.JSON(s.T)["idempotencyKey"].(string)
 }
 
-// Pay asks for a transfer; amount is JSON.
+// Pay requests a transfer; amount is JSON.
 func (s *System) Pay(token, key, from, to, amount string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodPost, "/v1/transfers", token, `{"fromAccountId":`+from+`,"toAccountId":`+to+`,"amount":`+amount+`}`, "Idempotency-Key: "+key)

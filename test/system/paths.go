@@ -1,6 +1,6 @@
 package system
 
-// What tests ask for most.
+// Paths that tests request most.
 const (
 	GrantsPath      = "/v1/entitlements/grants"
 	RevokesPath     = "/v1/entitlements/revokes"
@@ -14,7 +14,7 @@ const (
 )
 
 const (
-	// LogoutEvent is what makes a token one that tells of the end of a session.
+	// LogoutEvent is the event that makes a token a logout token.
 	LogoutEvent = "http://schemas.openid.net/event/backchannel-logout"
 	formType    = "Content-Type: application/x-www-form-urlencoded"
 )

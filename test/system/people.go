@@ -28,10 +28,11 @@ func (s *System) LinkToken(first, second string) Answer {
 type People struct {
 	URL     string
 	Key     *rsa.PrivateKey
-	Fetched atomic.Int64 // how often its keys were asked for
+	Fetched atomic.Int64 // how often its keys were fetched
 }
 
-// NewPeople starts an issuer, which ends with the test. All issuers of a room share a key.
+// NewPeople starts an issuer, which ends with the test. All issuers of a process share a
+// key.
 func NewPeople(t testing.TB) *People {
 	t.Helper()
 	key, err := issuerKey()
@@ -54,8 +55,8 @@ func NewPeople(t testing.TB) *People {
 	return i
 }
 
-// Claims of an access token that may do anything, with some changed; a nil
-// leaves one out.
+// Claims are those of an access token that may do anything, with some changed; nil omits
+// one.
 func (i *People) Claims(change map[string]any) map[string]any {
 	now := time.Now()
 	c := map[string]any{
@@ -87,7 +88,7 @@ func Sign(t testing.TB, algorithm jose.SignatureAlgorithm, key any, claims map[s
 	return token
 }
 
-// Token is an access token with Claims.
+// Token returns an access token with these Claims.
 func (i *People) Token(t testing.TB, change map[string]any) string {
 	t.Helper()
 	return Sign(t, jose.RS256, jose.JSONWebKey{Key: i.Key, KeyID: "k1"}, i.Claims(change), nil)
@@ -109,7 +110,7 @@ func (i *People) Player(t testing.TB, user string) string {
 	return i.Token(t, map[string]any{"sub": user, "realm_access": map[string]any{"roles": []string{"player"}}})
 }
 
-// Part is a part of a token that a test puts together itself.
+// Part encodes a part of a token that a test assembles itself.
 func Part(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {

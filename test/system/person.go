@@ -21,8 +21,8 @@ func (s *System) BackChannel(token string) Answer {
 	return s.Call(http.MethodPost, BackChannelPath, "", url.Values{"logout_token": {token}}.Encode(), formType)
 }
 
-// ComesBack signs in at the issuer and stops before the gateway hears of it. It
-// returns what the browser would come back with.
+// ComesBack signs in at the issuer, stops before the callback, and returns the parameters
+// that the browser would bring back.
 func (p *Person) ComesBack(name string) (answered url.Values) {
 	p.t.Helper()
 	client := p.Browser.Client()
@@ -40,7 +40,7 @@ func (p *Person) ComesBack(name string) (answered url.Values) {
 		_ = response.Body.Close()
 	}
 	if answered.Get("code") == "" {
-		p.t.Fatalf("no code for %s: %v", name, err)
+		p.t.Fatalf("the issuer gave no code for %s: %v", name, err)
 	}
 	return answered
 }
@@ -59,8 +59,8 @@ func (p *Person) Once(method, path string, headers ...string) Answer {
 	return p.System.In(p.t).Read(client.Do(request))
 }
 
-// AtCallback signs in at the issuer, and returns the path to which it then sends
-// the browser back.
+// AtCallback signs in at the issuer, and returns the path that the browser is then
+// redirected to.
 func (p *Person) AtCallback(name string) (path string) {
 	p.t.Helper()
 	client := p.Browser.Client()
@@ -75,12 +75,12 @@ func (p *Person) AtCallback(name string) (path string) {
 	}
 	_, err := p.Browser.SignIn(p.System.URL+"/login?return_to=/docs", name, name)
 	if path == "" {
-		p.t.Fatalf("not sent back: %v", err)
+		p.t.Fatalf("the issuer did not redirect to the callback: %v", err)
 	}
 	return path
 }
 
-// WantAway wants an answer that tells to come back, keeps the cookie and hides the
+// WantAway wants a 503 that asks the client to retry, keeps the cookie and hides the
 // cause.
 func WantAway(t testing.TB, a Answer) {
 	t.Helper()
@@ -94,23 +94,24 @@ func WantAway(t testing.TB, a Answer) {
 		}
 	}
 	if strings.Contains(string(a.Body), "127.0.0.1") || strings.Contains(string(a.Body), "dial") {
-		t.Errorf("it shows its cause: %s", a.Body)
+		t.Errorf("the answer shows its cause: %s", a.Body)
 	}
 }
 
-// Provider is an issuer that people sign in at: the development issuer, or
-// Keycloak (make test-keycloak), which have the same people and clients.
+// Provider is an issuer where users sign in: the development issuer, or Keycloak (make
+// test-keycloak), which have the same users and clients.
 type Provider interface {
 	URL() string
 	EndSessions(username string) error
 	RotateKey() error
 }
 
-// SignInLifetime is how long access tokens of the suite live: the gateway renews
-// them ten seconds before their end, so after about one.
+// SignInLifetime is the lifetime of the suite's access tokens: the gateway renews them
+// ten seconds before they expire, so after about one.
 const SignInLifetime = 11 * time.Second
 
-// RenewalDue is when tokens of SignInLifetime are due, whole seconds being what they know.
+// RenewalDue is when a token of SignInLifetime is due for renewal: its times are in whole
+// seconds.
 const RenewalDue = 2 * time.Second
 
 // devIssuer is the development issuer.
@@ -123,15 +124,15 @@ func (d devIssuer) EndSessions(username string) error {
 	return nil
 }
 
-// StartIssuer starts a development issuer that sends people back to gateway, and tells it
-// of sessions that end if told is true.
-func StartIssuer(t *testing.T, gateway string, lifetime time.Duration, told bool) Provider {
+// StartIssuer starts a development issuer that redirects to gateway and, with
+// backChannel, sends it logout tokens.
+func StartIssuer(t *testing.T, gateway string, lifetime time.Duration, backChannel bool) Provider {
 	t.Helper()
 	options := issuer.Options{
 		RedirectURIs: []string{gateway + "/login/callback"}, PostLogoutRedirectURIs: []string{gateway + "/"},
 		AccessTokenLifetime: lifetime,
 	}
-	if told {
+	if backChannel {
 		options.BackChannelLogoutURI = gateway + "/logout/backchannel"
 	}
 	server, err := issuer.Start(context.Background(), kit.Listen(t), options)
@@ -147,10 +148,10 @@ type Person struct {
 	Browser *browser.Browser
 }
 
-// Person is somebody who has not signed in yet.
+// Person returns somebody who has not signed in yet.
 func (s *System) Person() *Person { return &Person{s.T, s, browser.New()} }
 
-// SignIn signs in and wants to end at path.
+// SignIn signs in, and fails the test unless that ends at path.
 func (p *Person) SignIn(name, path string) {
 	p.t.Helper()
 	response, err := p.Browser.SignIn(p.System.URL+"/login?return_to="+url.QueryEscape(path), name, name)
@@ -158,11 +159,11 @@ func (p *Person) SignIn(name, path string) {
 	defer response.Body.Close()
 	if got := response.Request.URL.String(); got != p.System.URL+path || response.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(response.Body)
-		p.t.Fatalf("signed in at %s: %s %s", got, response.Status, body)
+		p.t.Fatalf("the sign-in ended at %s with %s %s", got, response.Status, body)
 	}
 }
 
-// Begin begins a sign-in and returns where the issuer goes on with it.
+// Begin begins a sign-in and returns the URL at the issuer where it continues.
 func (p *Person) Begin(path string) string {
 	p.t.Helper()
 	client := *p.Browser.Client()
@@ -204,5 +205,5 @@ func (p *Person) Cookie() string {
 	return ""
 }
 
-// CSRF is the header that every request of ours with a cookie has.
+// CSRF is the header that all requests of our own pages carry.
 const CSRF = "X-CSRF: 1"

@@ -19,18 +19,18 @@ import (
 // Settings are those that the system was started with.
 func (s *System) Settings() settings.Settings { return s.Runtime.Settings }
 
-// invoke asks a function past the gateway: the request's host is its name.
+// invoke sends a request to a function without the gateway: the request's host is its
+// name.
 func (s *System) invoke(r *http.Request) (*http.Response, error) {
 	return s.Runtime.Invoke.RoundTrip(r)
 }
 
-// Gateway is the gateway of a system in one process, without a server.
+// Gateway returns the gateway of a system in one process, without a server.
 func (s *System) Gateway() http.Handler {
 	return s.Runtime.Here[functions.GatewayName]
 }
 
-// Ready returns why a process that has just been started is not ready for a function, nil
-// when it is.
+// Ready returns why a new process is not ready for a function, nil if it is.
 func (s *System) Ready(function string) error {
 	s.T.Helper()
 	f, err := functions.Named(function)
@@ -42,7 +42,7 @@ func (s *System) Ready(function string) error {
 	return runtime.Ready(s.T.Context())
 }
 
-// BehindServe is the system as a process serves it, with the limits of process.Serve.
+// BehindServe serves the system as a process does, with the limits of process.Serve.
 func (s *System) BehindServe() (address string) {
 	s.T.Helper()
 	listener := kit.Listen(s.T)
@@ -50,8 +50,7 @@ func (s *System) BehindServe() (address string) {
 	return listener.Addr().String()
 }
 
-// Another is the same system in one more process, which has other settings when change
-// is given.
+// Another starts the same system in one more process; change alters its settings.
 func (s *System) Another(change ...func(*settings.Settings)) *System {
 	s.T.Helper()
 	own := s.Settings()
@@ -70,7 +69,8 @@ func (s *System) Another(change ...func(*settings.Settings)) *System {
 	return &other
 }
 
-// serve runs a handler as a process does, and returns what SIGTERM would do.
+// serve serves handler as a process does, and returns a function that does what SIGTERM
+// would.
 func (s *System) serve(listener net.Listener, runtime *fn.Runtime, handler http.Handler) (stop func() error) {
 	s.T.Helper()
 	aging := &agingListener{Listener: listener, open: map[*agingConn]bool{}}
@@ -81,13 +81,13 @@ func (s *System) serve(listener net.Listener, runtime *fn.Runtime, handler http.
 	stop = sync.OnceValue(func() error { cancel(); return <-served })
 	s.T.Cleanup(func() {
 		if err := stop(); err != nil {
-			s.T.Logf("the end of a process: %v", err)
+			s.T.Logf("a process ended with: %v", err)
 		}
 	})
 	return stop
 }
 
-// Served puts the one process behind process.Serve instead of the test's own server.
+// Served serves the system with process.Serve instead of the test's own server.
 func (s *System) Served() (stop func() error) {
 	s.T.Helper()
 	listener := kit.Listen(s.T)

@@ -13,26 +13,26 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// JoinPath is where one joins the queue of mode.
+// JoinPath is the path for joining the queue of mode.
 func JoinPath(mode string) string { return "/v1/matchmaking/queues/" + mode + "/tickets" }
 
-// TicketPath is where a ticket is.
+// TicketPath is the path of a ticket.
 func TicketPath(ticketID string) string { return TicketListPath + "/" + ticketID }
 
-// FollowPath is the stream that follows a ticket, too.
+// FollowPath is the path of a stream that also follows a ticket.
 func FollowPath(ticketID string) string { return StreamPath + "?ticket_id=" + ticketID }
 
 func joinBody(key, attrs string) string {
 	return fmt.Sprintf(`{"idempotency_key":%q,"attributes":%s}`, key, attrs)
 }
 
-// JoinWith asks for a place in a queue; attributes are JSON.
+// JoinWith requests a place in a queue; attributes are JSON.
 func (s *System) JoinWith(token, mode, key, attributes string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodPost, JoinPath(mode), token, joinBody(key, attributes))
 }
 
-// Joined is joinWith, which must succeed, and the ticket's id.
+// Joined is JoinWith that must succeed, and returns the ticket's id.
 func (s *System) Joined(token, mode, key, attributes string) (ticketID string) {
 	s.T.Helper()
 	a := s.JoinWith(token, mode, key, attributes)
@@ -42,7 +42,7 @@ func (s *System) Joined(token, mode, key, attributes string) (ticketID string) {
 	return a.Text("ticket_id")
 }
 
-// ReadTicket returns a ticket, which must be there.
+// ReadTicket returns a ticket, which must exist.
 func (s *System) ReadTicket(token, ticketID string) map[string]any {
 	s.T.Helper()
 	a := s.Call(http.MethodGet, TicketPath(ticketID), token, "")
@@ -50,13 +50,14 @@ func (s *System) ReadTicket(token, ticketID string) map[string]any {
 	return a.JSON(s.T)
 }
 
-// CancelTicket asks for the end of a ticket.
+// CancelTicket requests that a ticket be cancelled.
 func (s *System) CancelTicket(token, ticketID string) Answer {
 	s.T.Helper()
 	return s.Call(http.MethodDelete, TicketPath(ticketID), token, "")
 }
 
-// Notifications are what a user's inbox has of an event type, newest first.
+// Notifications returns the notifications of an event type in a user's inbox, newest
+// first.
 func (s *System) Notifications(token, eventType string) (list []map[string]any) {
 	s.T.Helper()
 	a := s.Call(http.MethodGet, InboxPath, token, "")
@@ -69,7 +70,7 @@ func (s *System) Notifications(token, eventType string) (list []map[string]any) 
 	return list
 }
 
-// QueueClient is a client of the Redis that has the queues; the caller closes it.
+// QueueClient returns a client of the Redis that holds the queues; the caller closes it.
 func (s *System) QueueClient() *redis.Client {
 	s.T.Helper()
 	options, err := redis.ParseURL(s.Redis.URL())
@@ -77,8 +78,8 @@ func (s *System) QueueClient() *redis.Client {
 	return redis.NewClient(options)
 }
 
-// Queues lists every key of matchmaking, and the statuses of tickets: what was
-// refused must not have left or changed anything.
+// Queues lists all keys of matchmaking with the tickets' statuses: a refused request must
+// not have added or changed any.
 func (s *System) Queues() string {
 	s.T.Helper()
 	client := s.QueueClient()
@@ -94,7 +95,7 @@ func (s *System) Queues() string {
 	return strings.Join(keys, " ")
 }
 
-// Patient is a player whose token lasts as long as a test.
+// Patient returns a player's access token that outlasts a test.
 func (i *People) Patient(t testing.TB, user string) string {
 	t.Helper()
 	return i.Token(t, map[string]any{"sub": user, "exp": time.Now().Add(10 * time.Minute).Unix(), "realm_access": map[string]any{"roles": []string{"player"}}})

@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// StartApart is a system in which each function has connections of its own, with its own
-// rights and no others, as where it is a process of its own.
+// StartApart starts a system in which each function has its own connections, with only
+// its own rights, as in a process of its own.
 func StartApart(t *testing.T, environment ...string) (*System, *People) {
 	t.Helper()
 	people, listener := NewPeople(t), kit.Listen(t)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// StandIn stands in front of a function, and lets a test answer in its place.
+// StandIn is in front of a function, and lets a test answer in its place.
 type StandIn struct {
 	Function http.Handler
 	instead  atomic.Pointer[http.HandlerFunc]
@@ -25,7 +25,7 @@ func (p *StandIn) Answers(instead http.HandlerFunc) { p.instead.Store(&instead) 
 // Recovers lets the function answer again.
 func (p *StandIn) Recovers() { p.instead.Store(nil) }
 
-// StandIn must be called before the first request.
+// StandIn puts one in front of a function; call it before the first request.
 func (s *System) StandIn(function string) *StandIn {
 	local := s.Runtime.Here
 	p := &StandIn{Function: local[function]}

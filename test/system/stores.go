@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Rows counts the rows of every table of every domain: what was refused must not
-// have left anything anywhere.
+// Rows counts the rows of each table of entitlement and notification: a refused request
+// must not have added any.
 func (s *System) Rows() string {
 	s.T.Helper()
 	var counts []string
@@ -31,7 +31,7 @@ func (s *System) Rows() string {
 	return strings.Join(counts, ", ")
 }
 
-// Untouched runs do and fails when it left a row.
+// Untouched fails if do changed the number of rows.
 func (s *System) Untouched(do func()) {
 	s.T.Helper()
 	before := s.Rows()
@@ -41,7 +41,7 @@ func (s *System) Untouched(do func()) {
 	}
 }
 
-// JetStream is a client of the system's broker, past the functions, and what closes it.
+// JetStream returns a client of the system's broker, and what closes it.
 func JetStream(t *testing.T, s *System) (jetstream.JetStream, func()) {
 	t.Helper()
 	conn, err := nats.Connect(s.NATS.URL())
@@ -51,8 +51,8 @@ func JetStream(t *testing.T, s *System) (jetstream.JetStream, func()) {
 	return js, conn.Close
 }
 
-// Stores starts the stores of a system, and returns settings that lead to them, with
-// the rights of a process that holds all functions.
+// Stores starts the stores of a system, and returns settings to connect to them with the
+// rights of a process that holds all functions.
 func Stores(t testing.TB, listener net.Listener, environment ...string) (*System, map[string]string) {
 	t.Helper()
 	s := &System{T: t, Log: &Log{}, Seen: &Answers{seen: map[string]bool{}}}
@@ -68,7 +68,7 @@ func Stores(t testing.TB, listener net.Listener, environment ...string) (*System
 		name, value, _ := strings.Cut(pair, "=")
 		values[name] = value
 	}
-	// A store that the test brings is not started once more.
+	// A store that the test brings is not started.
 	if values["NATS_URL"] == "" {
 		s.NATS = kit.NATS(t, functions.Users())
 		values["NATS_URL"] = s.NATS.URLAs(functions.TogetherUser)
@@ -86,7 +86,7 @@ func Stores(t testing.TB, listener net.Listener, environment ...string) (*System
 	return s, values
 }
 
-// Count returns the one number that a query answers.
+// Count returns the one number that a query selects.
 func (s *System) Count(sql string, args ...any) int {
 	s.T.Helper()
 	var n int
@@ -94,7 +94,7 @@ func (s *System) Count(sql string, args ...any) int {
 	return n
 }
 
-// Keys returns what Redis holds under a pattern.
+// Keys returns the keys in Redis that match pattern.
 func (s *System) Keys(pattern string) []string {
 	s.T.Helper()
 	client := s.QueueClient()

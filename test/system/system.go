@@ -1,6 +1,6 @@
-// Package system gives tests everything together: all functions in one process or in
-// several, on stores of the test's own, people who sign in, and what one asks and expects
-// of it. Each answer that a test gets by way of it is checked against the OpenAPI
+// Package system gives tests the whole system: all functions in one process or in
+// several, on stores of the test's own, with users who sign in, and helpers for requests
+// and expectations. Every answer that a test gets from it is checked against the OpenAPI
 // document.
 package system
 
@@ -24,14 +24,14 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/identity"
 )
 
-// System is everything in one process, on a database, a Redis and a NATS of the
+// System is the whole system in one process, on a database, a Redis and a NATS of the
 // test's own.
 type System struct {
 	T        testing.TB
 	URL      string // the gateway's
 	Pool     *pgxpool.Pool
 	Redis    *redis.Server
-	RedisDir string // Redis's
+	RedisDir string // where Redis keeps its data
 	NATS     *nats.Server
 	Runtime  *fn.Runtime
 	Writer   string // access token of the purchase service
@@ -39,11 +39,11 @@ type System struct {
 	Log      *Log
 	Seen     *Answers
 
-	served []*agingListener // what Served and Apart began
+	served []*agingListener // of BehindServe, Served and Apart
 }
 
-// Start starts a system without a schedule: tests tick it, or let wakes do it.
-// environment overrides its settings.
+// Start starts a system without a schedule: tests tick it, or rely on wakes. environment
+// overrides its settings.
 func Start(t testing.TB, environment ...string) *System {
 	t.Helper()
 	s := StartOn(t, kit.Listen(t), append([]string{"OIDC_ISSUER=" + identity.Issuer(t)}, environment...)...)
@@ -56,7 +56,7 @@ func Start(t testing.TB, environment ...string) *System {
 func StartOn(t testing.TB, listener net.Listener, environment ...string) *System {
 	t.Helper()
 	s, values := Stores(t, listener, environment...)
-	// Tests cannot wait for as long as settings ask for at least.
+	// The settings' least RECONCILE_AFTER is too long for tests.
 	reconcileAfter := values["RECONCILE_AFTER"]
 	delete(values, "RECONCILE_AFTER")
 	loaded, err := settings.LoadFrom(values)
@@ -72,7 +72,7 @@ func StartOn(t testing.TB, listener net.Listener, environment ...string) *System
 	return s
 }
 
-// serveOn serves a handler until the test ends, and then closes what is behind it.
+// serveOn serves handler until the test ends, and then closes the runtimes behind it.
 func (s *System) serveOn(listener net.Listener, handler http.Handler, runtimes ...*fn.Runtime) {
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: documented(s.T, handler, s.Seen)}}
 	server.Start()

@@ -10,15 +10,15 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
-// TryTick runs a function's tick that may fail, and returns its status.
+// TryTick runs a function's tick, which may fail, and returns its status.
 func (s *System) TryTick(function string) int {
 	s.T.Helper()
 	_, status, _ := s.tick(function)
 	return status
 }
 
-// TellAll drains what was granted into the inboxes.
-func (s *System) TellAll() {
+// DeliverAll relays, notifies and delivers everything that is pending.
+func (s *System) DeliverAll() {
 	s.T.Helper()
 	for _, function := range []string{"relay", "notify", "deliver"} {
 		s.Tick(function)
@@ -30,12 +30,12 @@ func (s *System) Tick(function string) lease.Report {
 	s.T.Helper()
 	report, answered := s.Try(function)
 	if answered != "" {
-		s.T.Errorf("tick of %s: %s", function, answered)
+		s.T.Errorf("the tick of %s answered %s, want 200", function, answered)
 	}
 	return report
 }
 
-// Try is Tick for one that may fail; then it says what it answered.
+// Try is Tick for a tick that may fail; answered is then its status and body.
 func (s *System) Try(function string) (report lease.Report, answered string) {
 	s.T.Helper()
 	report, status, body := s.tick(function)
@@ -62,7 +62,7 @@ func (s *System) tick(function string) (report lease.Report, status int, body []
 		err = json.Unmarshal(body, &report)
 	}
 	if err != nil {
-		s.T.Errorf("tick of %s: %q: %v", function, body, err)
+		s.T.Errorf("the tick of %s answered %q: %v", function, body, err)
 	}
 	return report, response.StatusCode, body
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// BeginLink begins to link in the browser, and returns what the issuer is asked.
+// BeginLink begins linking in the browser, and returns the parameters for the issuer.
 func (v *Visitor) BeginLink() (state map[string][]string) {
 	v.S.T.Helper()
 	a := v.Do(http.MethodPost, "/login/link?return_to=/docs", "", CSRF)
@@ -23,7 +23,7 @@ func (v *Visitor) BeginLink() (state map[string][]string) {
 	return Asked(v.S.T, where)
 }
 
-// QueueUp joins a queue by the visitor's session and returns the ticket's id.
+// QueueUp joins a queue with the visitor's session and returns the ticket's id.
 func (v *Visitor) QueueUp(mode, attributes string) string {
 	v.S.T.Helper()
 	a := v.Do(http.MethodPost, "/v1/matchmaking/queues/"+mode+"/tickets", `{"party_size":1,"idempotency_key":"k1","attributes":`+attributes+`}`, CSRF)
@@ -31,8 +31,8 @@ func (v *Visitor) QueueUp(mode, attributes string) string {
 	return a.JSON(v.S.T)["ticket_id"].(string)
 }
 
-// Nudged is an id like another's, of nobody.
-func Nudged(id string) string {
+// UnusedID returns id with another last character: an id that nothing has.
+func UnusedID(id string) string {
 	last := id[len(id)-1]
 	if last == '0' {
 		return id[:len(id)-1] + "1"
@@ -40,7 +40,7 @@ func Nudged(id string) string {
 	return id[:len(id)-1] + "0"
 }
 
-// Open is do, which does not wait for the end of a stream.
+// Open is Do, but does not wait for the end of a stream.
 func (v *Visitor) Open(route fn.Route, path, body string, headers []string) Answer {
 	v.S.T.Helper()
 	if !route.Stream {
@@ -69,15 +69,15 @@ func (v *Visitor) Open(route fn.Route, path, body string, headers []string) Answ
 	return Answer{response.StatusCode, response.Header, first[:n]}
 }
 
-// Visitor is a browser of which a test sees and chooses every byte. It follows no
-// redirect, and sends its cookies whether or not they are Secure.
+// Visitor is a browser whose every byte a test chooses and sees. It follows no redirect,
+// and sends its cookies whether or not they are Secure.
 type Visitor struct {
 	S       *System
 	Cookies []*http.Cookie
 	Got     strings.Builder // every answer, whole
 }
 
-// Visitor is a browser that knows nobody.
+// Visitor returns a browser without cookies.
 func (s *System) Visitor() *Visitor { return &Visitor{S: s} }
 
 // Do sends a request with the visitor's cookies; headers are "Name: value".
@@ -114,7 +114,7 @@ func (v *Visitor) CookieHeader() string {
 	return strings.Join(pairs, "; ")
 }
 
-// Cookie returns the value of the cookie whose name ends so, "" without one.
+// Cookie returns the value of the cookie whose name ends in name, "" without one.
 func (v *Visitor) Cookie(name string) string {
 	for _, c := range v.Cookies {
 		if strings.HasSuffix(c.Name, name) {
@@ -124,10 +124,10 @@ func (v *Visitor) Cookie(name string) string {
 	return ""
 }
 
-// Copied is another browser with the same cookies.
+// Copied returns another browser with the same cookies.
 func (v *Visitor) Copied() *Visitor { return &Visitor{S: v.S, Cookies: slices.Clone(v.Cookies)} }
 
-// Begin opens /login and returns what the issuer would be asked.
+// Begin opens /login and returns the parameters for the issuer.
 func (v *Visitor) Begin(returnTo string) url.Values {
 	v.S.T.Helper()
 	a := v.Do(http.MethodGet, "/login?return_to="+url.QueryEscape(returnTo), "")
@@ -135,24 +135,24 @@ func (v *Visitor) Begin(returnTo string) url.Values {
 	return Asked(v.S.T, a.Header.Get("Location"))
 }
 
-// Asked returns what an issuer is asked at where.
+// Asked returns the parameters of a redirect to the issuer.
 func Asked(t testing.TB, where string) url.Values {
 	t.Helper()
 	at, err := url.Parse(where)
 	kit.Must(t, err)
 	if at.Query().Get("state") == "" {
-		t.Fatalf("this asks for no sign-in: %s", where)
+		t.Fatalf("no state, so this does not begin a sign-in: %s", where)
 	}
 	return at.Query()
 }
 
-// ComeBack is the way back from the issuer.
+// ComeBack opens the callback with the issuer's answer.
 func (v *Visitor) ComeBack(query url.Values, headers ...string) Answer {
 	v.S.T.Helper()
 	return v.Do(http.MethodGet, "/login/callback?"+query.Encode(), "", headers...)
 }
 
-// SignIn signs in and returns where that led to.
+// SignIn signs in and returns where the gateway redirects then.
 func (v *Visitor) SignIn(i *CodeIssuer, returnTo string, who SigningIn) string {
 	v.S.T.Helper()
 	a := v.ComeBack(i.Signs(v.S.T, v.Begin(returnTo), who))
@@ -160,11 +160,11 @@ func (v *Visitor) SignIn(i *CodeIssuer, returnTo string, who SigningIn) string {
 	return a.Header.Get("Location")
 }
 
-// Nobody fails unless the visitor has no session.
+// Nobody fails the test if the visitor has a session.
 func (v *Visitor) Nobody() {
 	v.S.T.Helper()
 	if value := v.Cookie("miniserver_session"); value != "" {
-		v.S.T.Errorf("there is a session cookie")
+		v.S.T.Errorf("there is a session cookie, want none")
 	}
 	WantProblem(v.S.T, v.Do(http.MethodGet, "/v1/me", ""), http.StatusUnauthorized, "token_missing")
 }
@@ -178,7 +178,7 @@ func (v *Visitor) Whoami() string {
 	return id
 }
 
-// Opens reports whether a value of the session cookie opens a session.
+// Opens reports whether value, as the session cookie, opens a session.
 func (s *System) Opens(value string) bool {
 	s.T.Helper()
 	a := s.Call(http.MethodGet, "/v1/me", "", "", "Cookie: miniserver_session="+value)
