@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Without Redis who asks about queues is told so, soon, and to come back; all else
-// goes on. When it is back, the same request is one ticket.
+// Without Redis, requests about queues are soon answered 503 with Retry-After; everything
+// else works. When Redis is back, the same request makes one ticket.
 func TestQueuesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -46,47 +46,47 @@ func TestQueuesWithoutRedis(t *testing.T) {
 	}
 	for _, function := range []string{"match", "announce"} {
 		if status := s.TryTick(function); status != http.StatusServiceUnavailable {
-			t.Errorf("a tick of %s: %d", function, status)
+			t.Errorf("a tick of %s answered %d, want 503", function, status)
 		}
 	}
-	// Who is wrong is told so, also now.
+	// A wrong request is refused as wrong, without Redis too.
 	system.WantProblem(t, s.JoinWith(bob, "nothing", "k1", `{}`), http.StatusNotFound, "mode_not_found")
 	system.WantProblem(t, s.JoinWith(bob, "rank", "k1", `{}`), http.StatusUnprocessableEntity, "attributes_invalid")
-	// Others go on, and so does the stream that is open.
+	// Other requests are served, and the open stream stays open.
 	system.WantStatus(t, s.Grant("g1", user, "item1"), http.StatusOK)
 	s.DeliverAll()
-	kit.Eventually(t, "the grant is told live", func() bool { return len(live.Named("notification")) == 1 })
+	kit.Eventually(t, "the grant is delivered live", func() bool { return len(live.Named("notification")) == 1 })
 	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK)
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), map[string]string{"matchmaking": "unavailable"})
 
 	s.Redis = kit.StartRedis(t, s.RedisDir)
 	kit.Eventually(t, "Redis is back", func() bool { return s.Call(http.MethodGet, system.TicketListPath, alice, "").Status == http.StatusOK })
 	if got := s.ReadTicket(alice, ticketID); got["status"] != "QUEUED" || got["position"] != 1.0 {
-		t.Errorf("%v", got)
+		t.Errorf("the ticket is %v, want QUEUED at position 1", got)
 	}
 	system.WantReplay(t, first, s.JoinWith(alice, "casual", "k1", `{"region":"eu"}`))
 	again := s.JoinWith(bob, "casual", "k1", `{}`)
 	system.WantStatus(t, again, http.StatusCreated)
 	system.WantReplay(t, again, s.JoinWith(bob, "casual", "k1", `{}`))
 	if tickets := wantWhole(s); len(tickets) != 2 {
-		t.Errorf("%d tickets of two requests", len(tickets))
+		t.Errorf("%d tickets for two requests", len(tickets))
 	}
 	for _, function := range []string{"match", "announce", "notify", "deliver"} {
 		kit.Eventually(t, function, func() bool { return s.TryTick(function) == http.StatusOK })
 	}
 	live.Shows("where to meet", func(ticket map[string]any) bool { return ticket["session"] != nil })
-	wantTold(s, [2]string{user, s.UserID(bob)})
+	wantNotified(s, [2]string{user, s.UserID(bob)})
 }
 
-// The connection to Redis breaks at any moment, again and again: who sends the same
-// request until it is answered has one ticket, whole.
+// The connection to Redis breaks again and again, at any moment: a request that is
+// repeated until it is answered makes one ticket, complete.
 func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	t.Parallel()
 	redis := kit.Redis(t)
 	toRedis, redisURL := kit.Through(t, redis.URL())
 	s, people := system.StartWithPeople(t, "WAKES=false", "REDIS_URL="+redisURL)
 	s.Redis = redis
-	const workers, each, cuts = 24, 12, 12 // so that nobody reaches the limit of joins, which counts repeats
+	const workers, each, cuts = 24, 12, 12 // too few for the limit of joins, which counts repeats too
 	tokens := make([]string, workers)
 	for i := range tokens {
 		tokens[i] = people.Patient(t, fmt.Sprint("player", i))
@@ -95,7 +95,7 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	var cutter sync.WaitGroup
 	cutter.Go(func() {
 		for range cuts {
-			kit.Pause(80 * time.Millisecond) // some requests are let through
+			kit.Pause(80 * time.Millisecond) // let some requests through
 			toRedis.Cut()
 			kit.Pause(5 * time.Millisecond)
 			toRedis.Mend()
@@ -129,10 +129,10 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 			}
 			ticketID := a.Text("ticket_id")
 			if again := until(join); string(again.Body) != string(a.Body) {
-				t.Errorf("one request is %s and %s", a.Body, again.Body)
+				t.Errorf("one request was answered %s and then %s", a.Body, again.Body)
 			}
 			if a := until(func() system.Answer { return s.CancelTicket(tokens[worker], ticketID) }); a.Status != http.StatusOK || a.JSON(t)["status"] != "CANCELLED" {
-				t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+				t.Errorf("cancelling answered %d %s, want 200 CANCELLED", a.Status, a.Body)
 			}
 			mutex.Lock()
 			made[ticketID] = true
@@ -142,7 +142,7 @@ func TestJoinsWhileRedisComesAndGoes(t *testing.T) {
 	cutter.Wait()
 	tickets := wantWhole(s)
 	if len(made) != workers*each || len(tickets) != len(made) {
-		t.Errorf("%d requests made %d tickets, and there are %d", workers*each, len(made), len(tickets))
+		t.Errorf("%d requests were answered with %d tickets, and %d exist", workers*each, len(made), len(tickets))
 	}
 	t.Logf("%d joins, %d times 503", len(made), failed)
 	if failed == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// numbered are n attributes.
+// numbered returns n attributes.
 func numbered(n int) string {
 	var list []string
 	for i := range n {
@@ -18,8 +18,8 @@ func numbered(n int) string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// What cannot be joined with is the caller's fault, whatever it is, says so by its
-// code, and leaves nothing in Redis.
+// A join that cannot be accepted is refused as the caller's fault, with the code for what
+// is wrong, and leaves nothing in Redis.
 func TestBadJoin(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -72,7 +72,7 @@ func TestBadJoin(t *testing.T) {
 		add("sent as "+media, good, 415, "content_type_unsupported", "Content-Type: "+media)
 	}
 
-	// Who comes.
+	// The party's size.
 	for _, size := range []string{`0`, `2`, `-1`, `"1"`, `1.5`, `true`, `[1]`, `{}`, `1e400`, `1e19`, `99999999999999999999`, `1.0`, `1e0`, `1.0000000000000001`, `""`} {
 		add("party_size "+size, `{"idempotency_key":"k1","attributes":{"skill":1500},"party_size":`+size+`}`, 422, invalid)
 	}
@@ -127,7 +127,7 @@ func TestBadJoin(t *testing.T) {
 
 	var player string
 	for i, test := range tests {
-		if i%50 == 0 { // well below the quota of one
+		if i%50 == 0 { // well below a player's quota
 			player = people.Player(t, fmt.Sprint("player", i))
 			s.UserID(player)
 		}
@@ -140,17 +140,17 @@ func TestBadJoin(t *testing.T) {
 			system.WantProblem(t, a, test.status, test.code)
 			text := string(a.Body)
 			if len(text) > 4000 || strings.Contains(text, "\\u0000") || strings.Contains(text, "\\u001b") {
-				t.Errorf("it echoes what was sent: %.200s", text)
+				t.Errorf("the answer echoes what was sent: %.200s", text)
 			}
 			if strings.Contains(text, "json:") || strings.Contains(text, "unmarshal") || strings.Contains(text, " Go ") {
-				t.Errorf("it speaks of Go: %.200s", text)
+				t.Errorf("the answer reveals Go: %.200s", text)
 			}
 		})
 	}
 	for _, path := range []string{"/v1/matchmaking/queues//tickets", "/v1/matchmaking/queues/tickets", "/v1/matchmaking/queues/../tickets/x", "/v1/matchmaking/queues/rank/tickets/", "/v1/matchmaking/queues/rank"} {
 		a := s.Call(http.MethodPost, path, alice, good)
 		if a.Status != http.StatusNotFound && a.Status != http.StatusMethodNotAllowed {
-			t.Errorf("%s: %d %s", path, a.Status, a.Body)
+			t.Errorf("%s: answered %d %s, want 404 or 405", path, a.Status, a.Body)
 		}
 	}
 	system.WantProblem(t, s.Call(http.MethodPost, system.JoinPath("rank")+"?party_size=1", alice, good), http.StatusUnprocessableEntity, invalid)
@@ -158,12 +158,12 @@ func TestBadJoin(t *testing.T) {
 	if left := s.Queues(); left != "" {
 		t.Errorf("refused requests left %s", left)
 	}
-	// They were refused for what was wrong with them.
+	// Each was refused for its own fault: without one, the join succeeds.
 	system.WantStatus(t, s.Call(http.MethodPost, system.JoinPath("rank"), alice, good), http.StatusCreated)
 }
 
-// A body that cannot be read, or a key that is no string, is what is wrong: who is
-// told that the key is missing would look for it in vain.
+// An unreadable body, or a key that is not a string, is refused as that, and not for a
+// missing key.
 func TestUnreadableJoin(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -185,8 +185,8 @@ func TestUnreadableJoin(t *testing.T) {
 	}
 }
 
-// null is no number, no object and no string: what the documentation does not allow
-// is refused, as everywhere else.
+// null is not a number, an object or a string, and is refused like everything that the
+// documentation does not allow.
 func TestJoinWithNull(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -198,7 +198,7 @@ func TestJoinWithNull(t *testing.T) {
 			a := s.In(t).Call(http.MethodPost, system.JoinPath("casual"), alice, body, "Idempotency-Key: k1")
 			system.WantProblem(t, a, http.StatusUnprocessableEntity, "request_invalid")
 			if !strings.Contains(string(a.Body), field+" must not be null") {
-				t.Errorf("it does not say what: %s", a.Body)
+				t.Errorf("the answer does not name the field: %s", a.Body)
 			}
 		})
 	}

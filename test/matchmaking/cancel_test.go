@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Cancelling and matching meet at any moment: what a request is told is what stays,
-// and who has cancelled is told of no match.
+// Cancelling and matching meet at any moment: the answer to a request stays true, and a
+// player who has cancelled is notified of no match.
 func TestCancelOrMatch(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -27,7 +27,7 @@ func TestCancelOrMatch(t *testing.T) {
 	defer client.Close()
 	store := store(s, client)
 	system.AtOnce(6, func(worker int) {
-		for i := worker; i < players; i += 6 { // both begin with those who have waited longest
+		for i := worker; i < players; i += 6 { // cancelling and matching both begin with the oldest tickets
 			if i%3 == 0 {
 				if _, err := store.Match(t.Context(), "casual", 1); err != nil {
 					t.Error(err)
@@ -41,23 +41,23 @@ func TestCancelOrMatch(t *testing.T) {
 	for i, a := range answers {
 		now := fmt.Sprint(s.ReadTicket(tokens[i], tickets[i])["status"])
 		outcomes[now]++
-		told := len(s.Notifications(tokens[i], "MatchMade"))
+		notified := len(s.Notifications(tokens[i], "MatchMade"))
 		if a.Status == http.StatusOK {
-			if a.JSON(t)["status"] != "CANCELLED" || now != "CANCELLED" || told != 0 {
-				t.Errorf("cancelled: %s; then %s, and told %d times", a.Body, now, told)
+			if a.JSON(t)["status"] != "CANCELLED" || now != "CANCELLED" || notified != 0 {
+				t.Errorf("cancelling answered %s; now %s, and notified %d times", a.Body, now, notified)
 			}
 			continue
 		}
 		system.WantProblem(t, a, http.StatusConflict, "ticket_matched")
-		if now != "MATCHED" || told != 1 {
-			t.Errorf("matched: then %s, and told %d times", now, told)
+		if now != "MATCHED" || notified != 1 {
+			t.Errorf("cancelling answered that it is matched; now %s, and notified %d times", now, notified)
 		}
 	}
 	t.Logf("%v", outcomes)
 	wantWhole(s)
 }
 
-// A player who joins and cancels for ever has a quota of that, and what it leaves in
+// A player who joins and cancels for ever has a quota for it, and what that leaves in
 // Redis is gone after a minute.
 func TestJoinAndCancelForEver(t *testing.T) {
 	t.Parallel()
@@ -78,12 +78,13 @@ func TestJoinAndCancelForEver(t *testing.T) {
 		passed++
 	}
 	system.WantProblem(t, refused, http.StatusTooManyRequests, "rate_limited")
-	// One comes back a second; while Redis does not answer in time, the process counts alone.
+	// One token is refilled a second; while Redis does not answer in time, the process
+	// counts alone.
 	if most := 2*burst + int(time.Since(began)/time.Second) + 1; passed < burst || passed > most {
-		t.Errorf("%d joins were let through, want %d to %d", passed, burst, most)
+		t.Errorf("%d joins passed, want %d to %d", passed, burst, most)
 	}
 	if policy := strings.Join(refused.Header.Values("RateLimit-Policy"), " "); !strings.Contains(policy, `"join-queue";q=100;w=100`) || refused.Header.Get("Retry-After") == "" {
-		t.Errorf("it does not say when to come back: %v", refused.Header)
+		t.Errorf("RateLimit-Policy or Retry-After is missing: %v", refused.Header)
 	}
 	system.WantStatus(t, s.Call(http.MethodGet, system.TicketListPath, alice, ""), http.StatusOK)
 	client := s.QueueClient()
@@ -93,7 +94,7 @@ func TestJoinAndCancelForEver(t *testing.T) {
 		for _, key := range client.Keys(t.Context(), "mm:"+kind+":*").Val() {
 			keys++
 			if kept := client.PTTL(t.Context(), key).Val(); kept > time.Minute {
-				t.Errorf("%s is kept for %s", key, kept)
+				t.Errorf("%s is kept for %s, want a minute at most", key, kept)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// dying is a publisher whose process dies as soon as the broker has everything.
+// dying is a publisher whose process dies as soon as the broker has all messages.
 type dying struct{ outbox.Publisher }
 
 func (d dying) Publish(ctx context.Context, messages []event.Message) []error {
@@ -26,7 +26,7 @@ func (d dying) Publish(ctx context.Context, messages []event.Message) []error {
 	return nil
 }
 
-// dies runs an announcer that dies after it published.
+// dies runs an announcer that dies after publishing.
 func dies(s *system.System, client redis.UniversalClient) {
 	s.T.Helper()
 	server, err := matchmaking.NewFixedServer(s.Settings().GameServer)
@@ -45,36 +45,36 @@ func dies(s *system.System, client redis.UniversalClient) {
 	}()
 	<-dead
 	if report != nil {
-		s.T.Fatalf("it lives, and did %v", report)
+		s.T.Fatalf("the announcer did not die, and returned %v", report)
 	}
 }
 
-// A matcher dies right after it made a match: the match is told all the same, by
-// ticks that know nothing of it.
+// A matcher dies right after it made a match: later ticks announce the match all the
+// same.
 func TestMatcherDies(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
 	client := s.QueueClient()
 	defer client.Close()
 	users := paired(s, people, client, "alice", "bob")
-	untold(s, users)
+	wantNotNotified(s, users)
 	for _, function := range []string{"announce", "notify"} {
 		if report := s.Tick(function); report.Done != 1 {
-			t.Errorf("%s: %+v", function, report)
+			t.Errorf("the tick of %s reports %+v, want one done", function, report)
 		}
 	}
 	s.Tick("deliver")
-	wantTold(s, users)
+	wantNotified(s, users)
 	wantWhole(s)
 }
 
-// An announcer dies after it published: when its lease is over, another one tells it
-// again. Each player is told once all the same, by a broker that remembers the first
-// time, and by one that does not. (What else may happen to an announcer is tested in
+// An announcer dies after publishing: when its lease is over, another one publishes the
+// match again. Each player is still notified once, with a broker that remembers the first
+// time and with one that does not. (Other deaths of announcers are tested in
 // pkg/matchmaking.)
 func TestAnnouncerDies(t *testing.T) {
 	t.Parallel()
-	for name, forgotten := range map[string]bool{"the broker remembers": false, "the broker forgot what was told": true} {
+	for name, forgotten := range map[string]bool{"the broker remembers": false, "the broker forgot what was published": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, people := system.StartWithPeople(t, "WAKES=false")
@@ -84,30 +84,30 @@ func TestAnnouncerDies(t *testing.T) {
 			users := paired(s, people, client, "alice", "bob")
 			dies(s, client)
 			if n := published(s, t); n != 1 {
-				t.Fatalf("the broker has %d", n)
+				t.Fatalf("the broker has %d messages, want 1", n)
 			}
 			if forgotten {
 				s.Tick("notify")
 				s.Tick("deliver")
-				wantTold(s, users)
+				wantNotified(s, users)
 				loseMatches(s, t, true)
-				s.Tick("notify") // finds out, and the stream is made again
+				s.Tick("notify") // finds the stream gone, and creates it again
 			}
 			if report := s.Tick("announce"); report.Claimed != 0 {
-				t.Errorf("while the lease lasts: %+v", report)
+				t.Errorf("announce during the lease: %+v, want nothing claimed", report)
 			}
 			leasesPass(s, client)
 			if report := s.Tick("announce"); report.Claimed != 1 || report.Done != 1 {
-				t.Errorf("when it is over: %+v", report)
+				t.Errorf("announce after the lease: %+v, want one done", report)
 			}
 			if n := published(s, t); n != 1 {
-				t.Errorf("the broker has %d", n)
+				t.Errorf("the broker has %d messages, want 1", n)
 			}
 			s.Tick("notify")
 			s.Tick("deliver")
-			wantTold(s, users)
+			wantNotified(s, users)
 			if report := s.Tick("announce"); report.Claimed != 0 {
-				t.Errorf("once more: %+v", report)
+				t.Errorf("announce once more: %+v, want nothing claimed", report)
 			}
 			if claimed := client.XPending(t.Context(), "mm:events:{casual}", "announce").Val(); claimed.Count != 0 {
 				t.Errorf("still claimed: %+v", claimed)

@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Who waits sees on the live stream how it goes, until it is over. What is told of
-// a ticket has no id: a client that comes back goes on from the last notification.
+// A waiting player follows their ticket on the live stream until it ends. Ticket events
+// have no id: a client that comes back resumes from the last notification.
 func TestTicketIsFollowed(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -25,7 +25,7 @@ func TestTicketIsFollowed(t *testing.T) {
 	position := f.Position()
 	first := f.Shows("at once, that she is alone", func(ticket map[string]any) bool { return reason(ticket) == "alone" })
 	if first["status"] != "QUEUED" || first["position"] != 1.0 || first["ticket_id"] != ticketID {
-		t.Errorf("%v", first)
+		t.Errorf("the first ticket event is %v, want QUEUED at position 1", first)
 	}
 	s.Joined(bob, "casual", "k1", `{}`)
 	f.Shows("that somebody fits", func(ticket map[string]any) bool {
@@ -34,12 +34,12 @@ func TestTicketIsFollowed(t *testing.T) {
 	s.Tick("match")
 	waits := f.Shows("that she is matched, and no server yet", func(ticket map[string]any) bool { return ticket["status"] == "MATCHED" })
 	if session, there := waits["session"]; !there || session != nil {
-		t.Errorf("before a server is found the session is %v", session)
+		t.Errorf("before a server is allocated the session is %v, want null", session)
 	}
 	s.Tick("announce")
 	last := f.Shows("where to meet", func(ticket map[string]any) bool { return ticket["session"] != nil })
 	if !reflect.DeepEqual(last, s.ReadTicket(alice, ticketID)) {
-		t.Errorf("the stream has %v", last)
+		t.Errorf("the stream has %v, want the ticket as it reads", last)
 	}
 	if f.Position() != position || len(f.Named("notification")) != 0 {
 		t.Errorf("Last-Event-ID was %q and is %q", position, f.Position())
@@ -47,8 +47,8 @@ func TestTicketIsFollowed(t *testing.T) {
 	s.Tick("notify")
 	s.Tick("deliver")
 	kit.Eventually(t, "the notification", func() bool { return len(f.Named("notification")) == 1 })
-	if told := f.Named("notification")[0]["notification_id"]; f.Position() != told {
-		t.Errorf("Last-Event-ID is %q, and she was told %v", f.Position(), told)
+	if id := f.Named("notification")[0]["notification_id"]; f.Position() != id {
+		t.Errorf("Last-Event-ID is %q, want that of the notification, %v", f.Position(), id)
 	}
 	f.HangUp()
 
@@ -61,7 +61,7 @@ func TestTicketIsFollowed(t *testing.T) {
 	kit.Eventually(t, "the grant", func() bool { return len(f.Named("notification")) == 1 })
 	position = f.Position()
 	if a := s.CancelTicket(alice, ticketID); a.Status != http.StatusOK || a.JSON(t)["status"] != "CANCELLED" {
-		t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+		t.Errorf("cancelling answered %d %s, want 200 CANCELLED", a.Status, a.Body)
 	}
 	f.Shows("that it is cancelled", func(ticket map[string]any) bool { return ticket["status"] == "CANCELLED" })
 	if f.Position() != position || !strings.HasPrefix(position, "n_") {
@@ -71,18 +71,18 @@ func TestTicketIsFollowed(t *testing.T) {
 	s.Grant("g2", user, "item2")
 	s.DeliverAll()
 	back := s.FollowAt(system.FollowPath(ticketID), alice, "Last-Event-ID: "+position)
-	back.Shows("once more, that it is cancelled", func(ticket map[string]any) bool { return ticket["status"] == "CANCELLED" })
-	kit.Eventually(t, "what came meanwhile", func() bool {
+	back.Shows("once more, the ticket as cancelled", func(ticket map[string]any) bool { return ticket["status"] == "CANCELLED" })
+	kit.Eventually(t, "the notification from meanwhile", func() bool {
 		return slices.ContainsFunc(back.Got(), func(e system.StreamEvent) bool { return strings.Contains(e.Data, `"item2"`) })
 	})
-	// What has ended is told once, and the stream goes on for notifications.
+	// A ticket's end is delivered once, and the stream continues with notifications.
 	s.Grant("g3", user, "item3")
 	s.DeliverAll()
-	kit.Eventually(t, "what comes then", func() bool {
+	kit.Eventually(t, "the next notification", func() bool {
 		return slices.ContainsFunc(back.Got(), func(e system.StreamEvent) bool { return strings.Contains(e.Data, `"item3"`) })
 	})
 	if list := back.Named("ticket"); len(list) != 1 {
-		t.Errorf("an end is told %d times", len(list))
+		t.Errorf("the end of the ticket is delivered %d times, want 1", len(list))
 	}
 
 	for name, token := range map[string]string{"another's": bob, "an operator's": people.Token(t, map[string]any{"sub": "ops"})} {
@@ -95,8 +95,8 @@ func TestTicketIsFollowed(t *testing.T) {
 	system.WantProblem(t, s.Call(http.MethodGet, system.FollowPath(strings.Repeat("x", 65)), alice, ""), http.StatusUnprocessableEntity, "request_invalid")
 }
 
-// A stream asks each second whether its ticket has ended, and seldom why it has not:
-// that is a script, which holds up Redis for all who sign in, join and are limited.
+// A stream asks every second whether its ticket has ended, but rarely why it has not:
+// that runs a script, which holds up Redis for every sign-in, join and limit.
 func TestFollowingIsCheap(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -113,7 +113,7 @@ func TestFollowingIsCheap(t *testing.T) {
 	}
 	const looks = 4
 	began, scripts := calls("hmget"), calls("evalsha")
-	kit.Eventually(t, "it looks again and again", func() bool { return calls("hmget") >= began+looks })
+	kit.Eventually(t, "the stream looks again and again", func() bool { return calls("hmget") >= began+looks })
 	if more := calls("evalsha") - scripts; more > 1 {
 		t.Errorf("%d looks were %d scripts, want 1 at most", looks, more)
 	}

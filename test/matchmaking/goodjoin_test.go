@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// What is unusual and allowed is taken as it is.
+// Unusual joins that are allowed are accepted unchanged.
 func TestGoodJoin(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -43,11 +43,11 @@ func TestGoodJoin(t *testing.T) {
 		}
 		system.WantStatus(t, s.CancelTicket(alice, ticketID), http.StatusOK)
 	}
-	// A key is anything that prints; the header alone will do.
+	// A key is any printable text; the header alone is enough.
 	for _, key := range []string{strings.Repeat("k", 255), `a b`, `a:b`, `{rank}`, `*`, `~!`, `..`, `%00`, `\\\"`} {
 		a := s.Call(http.MethodPost, system.JoinPath("casual"), alice, `{"idempotency_key":"`+key+`"}`)
 		if a.Status != http.StatusCreated {
-			t.Errorf("%q: %d %s", key, a.Status, a.Body)
+			t.Errorf("the key %q: answered %d %s, want 201", key, a.Status, a.Body)
 			continue
 		}
 		system.WantStatus(t, s.CancelTicket(alice, a.JSON(t)["ticket_id"].(string)), http.StatusOK)

@@ -20,9 +20,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// killRedis kills Redis as the kernel would, and brings it back with what it had
-// written. With appendfsync everysec it has written what it has answered, unless the
-// disk holds up an fsync just then; that is not what is tested here.
+// killRedis kills Redis as the kernel would, and restarts it with what it had written.
+// With appendfsync everysec that is all that it has answered, unless the disk is holding
+// up an fsync; that case is not tested here.
 func killRedis(s *system.System, client *redis.Client) {
 	s.T.Helper()
 	file, err := os.ReadFile(filepath.Join(s.RedisDir, "redis.pid"))
@@ -33,15 +33,15 @@ func killRedis(s *system.System, client *redis.Client) {
 		return strings.Contains(client.Info(context.Background(), "persistence").Val(), "aof_pending_bio_fsync:0")
 	})
 	kit.Must(s.T, syscall.Kill(pid, syscall.SIGKILL))
-	kit.Must(s.T, s.Redis.Stop()) // it is gone; this waits for it
+	kit.Must(s.T, s.Redis.Stop()) // waits until it is gone
 	s.Redis = kit.StartRedis(s.T, s.RedisDir)
 }
 
-// Redis is killed in the middle of joins and passes, three times: what was answered
-// stays, and every match is told to both, once.
+// Redis is killed three times amid joins and passes: answers stay true, and both players
+// of every match are notified once.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
-	s, people := system.StartWithPeople(t, "RECONCILE_AFTER=1ms") // with wakes, as in the real
+	s, people := system.StartWithPeople(t, "RECONCILE_AFTER=1ms") // with wakes, as in production
 	const players, workers, rounds = 96, 8, 3
 	type seen struct {
 		token, user, ticketID string
@@ -75,7 +75,7 @@ func TestRedisIsKilled(t *testing.T) {
 	})
 	stop := sync.OnceFunc(func() { close(done); background.Wait() })
 	defer stop()
-	var next atomic.Int64 // whoever is free takes the next: with fixed shares the last two could be one worker's
+	var next atomic.Int64 // not fixed shares: the last two players could fall to one worker
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		system.AtOnce(workers, func(int) {
@@ -94,7 +94,8 @@ func TestRedisIsKilled(t *testing.T) {
 						a = s.Call(http.MethodGet, system.TicketPath(p.ticketID), p.token, "")
 					}
 					switch got := a.JSON(t); {
-					// A repeated join counts against the limit: a Redis that starts slowly may reach it.
+					// A repeated join counts against the limit, which a Redis that starts
+					// slowly may exhaust.
 					case a.Status == http.StatusServiceUnavailable || a.Status == http.StatusTooManyRequests:
 						mutex.Lock()
 						failed++
@@ -103,7 +104,7 @@ func TestRedisIsKilled(t *testing.T) {
 					case a.Status == http.StatusCreated:
 						p.ticketID = got["ticket_id"].(string)
 					case a.Status != http.StatusOK:
-						t.Errorf("%s: %d %s", p.user, a.Status, a.Body)
+						t.Errorf("%s: answered %d %s", p.user, a.Status, a.Body)
 						return
 					case got["status"] == "MATCHED":
 						p.match, p.peer = got["match_id"].(string), got["peer_user_ids"].([]any)[0].(string)
@@ -123,7 +124,7 @@ func TestRedisIsKilled(t *testing.T) {
 	}
 	asking.Wait()
 	t.Logf("%d matched, %d times 503 or 429", matched, failed)
-	kit.Eventually(t, "all are told", func() bool {
+	kit.Eventually(t, "all are notified", func() bool {
 		leasesPass(s, client)
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) >= players
 	})
@@ -135,21 +136,21 @@ func TestRedisIsKilled(t *testing.T) {
 	}
 	for _, p := range everybody {
 		if peer := byUser[p.peer]; peer.peer != p.user || peer.match != p.match {
-			t.Errorf("%s was told %s with %s, who was told %s with %s", p.user, p.match, p.peer, peer.match, peer.peer)
+			t.Errorf("%s was answered %s with %s, who was answered %s with %s", p.user, p.match, p.peer, peer.match, peer.peer)
 		}
 		now := s.ReadTicket(p.token, p.ticketID)
 		if now["status"] != "MATCHED" || now["match_id"] != p.match || now["session"] == nil {
-			t.Errorf("%s was told %s, and the ticket is %v", p.user, p.match, now)
+			t.Errorf("%s was answered %s, and the ticket is %v", p.user, p.match, now)
 		}
-		wantTold(s, [2]string{p.user, p.peer})
+		wantNotified(s, [2]string{p.user, p.peer})
 		if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND payload->>'match_id' = $2 AND payload->>'ticket_id' = $3`, p.user, p.match, p.ticketID); n != 1 {
-			t.Errorf("%s is told %d times of %s", p.user, n, p.match)
+			t.Errorf("%s is notified %d times of %s, want once", p.user, n, p.match)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != players {
 		t.Errorf("%d notifications for %d players", n, players)
 	}
-	// All have arrived: nothing is kept, and nobody is told again.
+	// All have arrived: no entry is kept, and nobody is notified again.
 	kit.Eventually(t, "the stream is empty", func() bool { s.TryTick("reconcile"); return waitingEntries(client) == 0 })
 	matchAll(s)
 	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != players {

@@ -6,9 +6,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The broker loses its store, or messages of it, after matches were published and
-// before they were consumed: they are told again, once; those that had arrived are
-// not.
+// The broker loses its store, or messages, after matches were published and before they
+// were consumed: the lost matches are published again, once, and those that had arrived
+// are not.
 func TestMatchesLostByTheBroker(t *testing.T) {
 	t.Parallel()
 	for name, everything := range map[string]bool{"the store": true, "messages": false} {
@@ -26,35 +26,35 @@ func testLostMatches(t *testing.T, everything bool) {
 	arrived := paired(s, people, client, "alice", "bob")
 	s.Tick("announce")
 	if report := s.Tick("reconcile"); report.Retried != 0 {
-		t.Errorf("what waits for its consumer is not lost: %+v", report)
+		t.Errorf("reconcile republished what still waits for its consumer: %+v", report)
 	}
 	s.Tick("notify")
 	lost := paired(s, people, client, "carol", "dave")
 	s.Tick("announce")
 	loseMatches(s, t, everything)
 	if report := s.Tick("notify"); report.Claimed != 0 {
-		t.Fatalf("they are gone, and notify got %+v", report)
+		t.Fatalf("the messages are gone, but notify claimed %+v", report)
 	}
-	untold(s, lost)
+	wantNotNotified(s, lost)
 	if report := s.Tick("announce"); report.Claimed != 0 {
-		t.Errorf("nobody knows yet, and announce did %+v", report)
+		t.Errorf("before reconcile, announce claimed %+v", report)
 	}
 	if report := s.Tick("reconcile"); report.Retried != 1 || report.Done != 1 {
-		t.Errorf("reconcile: %+v", report)
+		t.Errorf("reconcile reports %+v, want one retried and one done", report)
 	}
 	if n := waitingEntries(client); n != 1 {
 		t.Errorf("%d entries wait", n)
 	}
 	matchAll(s)
-	wantTold(s, arrived)
-	wantTold(s, lost)
+	wantNotified(s, arrived)
+	wantNotified(s, lost)
 	if report := s.Tick("reconcile"); report.Retried != 0 || report.Done != 1 {
-		t.Errorf("reconcile again: %+v", report)
+		t.Errorf("reconcile again reports %+v, want one done", report)
 	}
 	if n := waitingEntries(client); n != 0 {
 		t.Errorf("%d entries wait", n)
 	}
 	matchAll(s)
-	wantTold(s, arrived)
-	wantTold(s, lost)
+	wantNotified(s, arrived)
+	wantNotified(s, lost)
 }

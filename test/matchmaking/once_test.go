@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// 64 requests at once with one key are one ticket, and all get the same bytes.
+// 64 simultaneous requests with one key make one ticket, and get the same answer.
 func TestOneJoinAtOnce(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -22,7 +22,7 @@ func TestOneJoinAtOnce(t *testing.T) {
 	system.AtOnce(clients, func(i int) { answers[i] = s.JoinWith(alice, "rank", "k1", `{"skill":1500,"region":"eu"}`) })
 	for _, a := range answers {
 		if a.Status != http.StatusCreated || string(a.Body) != string(answers[0].Body) {
-			t.Errorf("%d %s, and another %s", a.Status, a.Body, answers[0].Body)
+			t.Errorf("answered %d %s, and another %s", a.Status, a.Body, answers[0].Body)
 		}
 		if a.Header["Idempotent-Replayed"] == nil {
 			fresh.Add(1)
@@ -31,15 +31,15 @@ func TestOneJoinAtOnce(t *testing.T) {
 		}
 	}
 	if tickets := wantWhole(s); fresh.Load() != 1 || len(tickets) != 1 {
-		t.Errorf("%d tickets; %d answers are the first", len(tickets), fresh.Load())
+		t.Errorf("%d tickets, and %d answers that are no replay, want 1 and 1", len(tickets), fresh.Load())
 	}
-	// Different requests at once, with keys of their own: one waits, the others are
-	// told which.
+	// Simultaneous requests with different keys: one gets the ticket, the others are
+	// refused and name it.
 	system.AtOnce(clients, func(i int) { answers[i] = s.JoinWith(bob, "casual", fmt.Sprint("k", i), `{}`) })
 	var ticketID string
 	for _, a := range answers {
 		if a.Status == http.StatusCreated {
-			ticketID += a.Text("ticket_id") // of two it would be nobody's
+			ticketID += a.Text("ticket_id") // two ids together would be no ticket's
 		}
 	}
 	for _, a := range answers {
@@ -52,12 +52,12 @@ func TestOneJoinAtOnce(t *testing.T) {
 		}
 	}
 	if tickets := wantWhole(s); len(tickets) != 2 {
-		t.Errorf("%d tickets", len(tickets))
+		t.Errorf("%d tickets, want 2", len(tickets))
 	}
 }
 
-// A request is known by what it says, not by how it is written; a key stands for
-// one request of one user in one queue, whatever became of its ticket.
+// A request is identified by its content, not its spelling; a key stands for one request
+// of one user in one queue, whatever became of its ticket.
 func TestJoinReplays(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -90,17 +90,17 @@ func TestJoinReplays(t *testing.T) {
 		}
 	}
 	replays("while it waits")
-	// Another queue, and another user, are other requests.
+	// The same key in another queue, or of another user, is another request.
 	system.WantStatus(t, s.JoinWith(alice, "casual", "k1", `{}`), http.StatusCreated)
 	own := s.JoinWith(bob, "rank", "k1", `{"skill":1510}`)
 	system.WantStatus(t, own, http.StatusCreated)
 	ticketID, bobs := first.JSON(t)["ticket_id"].(string), own.JSON(t)["ticket_id"].(string)
 	if own.Header["Idempotent-Replayed"] != nil || bobs == ticketID {
-		t.Errorf("bob gets %s, and alice %s", own.Body, first.Body)
+		t.Errorf("bob is answered %s, and alice %s", own.Body, first.Body)
 	}
 	matchAll(s)
 	if got := s.ReadTicket(alice, ticketID); got["status"] != "MATCHED" {
-		t.Fatalf("%v", got)
+		t.Fatalf("alice's ticket is %v, want MATCHED", got)
 	}
 	replays("when it is matched")
 	system.WantReplay(t, own, s.JoinWith(bob, "rank", "k1", `{"skill":1510}`))
@@ -110,7 +110,7 @@ func TestJoinReplays(t *testing.T) {
 	system.WantReplay(t, cancelled, s.JoinWith(bob, "casual", "k2", `{}`))
 	matchAll(s)
 	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != 2 {
-		t.Errorf("%d notifications of one match of two", n)
+		t.Errorf("%d notifications of one match, want 2", n)
 	}
 	wantWhole(s)
 }

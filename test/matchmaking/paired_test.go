@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// paired joins two players and pairs them by a matcher that wakes nobody: it is
-// killed right then. It returns their user ids.
+// paired joins two players and matches them, as a matcher that is killed before it wakes
+// anybody. It returns their user ids.
 func paired(s *system.System, people *system.People, client redis.UniversalClient, one, two string) [2]string {
 	s.T.Helper()
 	var users [2]string
@@ -26,34 +26,34 @@ func paired(s *system.System, people *system.People, client redis.UniversalClien
 	pass, err := store(s, client).Match(s.T.Context(), "casual", 1)
 	kit.Must(s.T, err)
 	if len(pass.Matches) != 1 {
-		s.T.Fatalf("%+v", pass)
+		s.T.Fatalf("the pass made %+v, want one match", pass)
 	}
 	return users
 }
 
-// wantTold wants exactly one notification of one match for each of two users, sent.
-func wantTold(s *system.System, users [2]string) {
+// wantNotified wants exactly one notification for each of two users, sent, of their
+// match.
+func wantNotified(s *system.System, users [2]string) {
 	s.T.Helper()
 	const sql = `SELECT count(*) FROM notification.notifications WHERE event_type = 'MatchMade' AND status = 'SENT' AND user_id = $1 AND payload->'peer_user_ids' = jsonb_build_array($2::text)
 		AND payload->'session'->>'address' = 'localhost'`
 	all := `SELECT count(*) FROM notification.notifications WHERE event_type = 'MatchMade' AND user_id = $1`
 	for i, user := range users {
-		if told, n := s.Count(sql, user, users[1-i]), s.Count(all, user); told != 1 || n != 1 {
-			s.T.Errorf("%s is told %d times, %d of them of the match with %s", user, n, told, users[1-i])
+		if notified, n := s.Count(sql, user, users[1-i]), s.Count(all, user); notified != 1 || n != 1 {
+			s.T.Errorf("%s is notified %d times, %d of them of the match with %s, want once", user, n, notified, users[1-i])
 		}
 	}
 }
 
-// untold wants that nobody is told yet.
-func untold(s *system.System, users [2]string) {
+// wantNotNotified wants that neither user is notified yet.
+func wantNotNotified(s *system.System, users [2]string) {
 	s.T.Helper()
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = ANY($1)`, users[:]); n != 0 {
-		s.T.Fatalf("%d are told already: this test shows nothing", n)
+		s.T.Fatalf("%d notifications exist already: this test shows nothing", n)
 	}
 }
 
-// leasesPass makes it later for those who have claimed matches: longer ago than any
-// lease lasts.
+// leasesPass ends the leases of all claimed matches, as if enough time had passed.
 func leasesPass(s *system.System, client redis.UniversalClient) {
 	ctx := context.Background()
 	for _, mode := range []string{"casual", "rank"} {
@@ -65,12 +65,12 @@ func leasesPass(s *system.System, client redis.UniversalClient) {
 	}
 }
 
-// waitingEntries counts the entries of a mode that are not known to have arrived.
+// waitingEntries counts the matches of casual that are not known to have arrived.
 func waitingEntries(client redis.UniversalClient) int64 {
 	return client.XLen(context.Background(), "mm:events:{casual}").Val()
 }
 
-// published counts the messages of matches that the broker has.
+// published counts the messages about matches that the broker has.
 func published(s *system.System, t *testing.T) uint64 {
 	t.Helper()
 	js, closeIt := system.JetStream(t, s)
@@ -84,8 +84,8 @@ func published(s *system.System, t *testing.T) uint64 {
 	return info.State.Msgs
 }
 
-// loseMatches takes from the broker what it has of matches: its messages only, of
-// which it then still knows the ids, or all that it knows.
+// loseMatches has the broker lose its messages about matches but not their ids, or
+// everything.
 func loseMatches(s *system.System, t *testing.T, everything bool) {
 	t.Helper()
 	js, closeIt := system.JetStream(t, s)

@@ -17,7 +17,7 @@ import (
 
 func sortedNames(m map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
 
-// matchAll makes all matches that can be made, and tells them.
+// matchAll makes all possible matches, announces them and delivers the notifications.
 func matchAll(s *system.System) {
 	s.T.Helper()
 	for _, function := range []string{"match", "announce", "notify", "deliver"} {
@@ -25,7 +25,7 @@ func matchAll(s *system.System) {
 	}
 }
 
-// moment reads a time of an answer; it may end in zeros or not.
+// moment parses a time of an answer, with or without trailing zeros.
 func moment(t testing.TB, text any) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(text))
@@ -39,7 +39,7 @@ func reason(ticket map[string]any) any {
 	return r["code"]
 }
 
-// store is the one that the functions use, past them.
+// store returns the functions' store, to use it without them.
 func store(s *system.System, client redis.UniversalClient) *matchmaking.Store {
 	s.T.Helper()
 	set := s.Settings()

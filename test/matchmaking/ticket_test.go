@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A ticket is there for who has it, and by its id only.
+// A ticket is visible to its owner only, and by its exact id only.
 func TestTicketOfWhom(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -46,17 +46,17 @@ func TestTicketOfWhom(t *testing.T) {
 	system.WantProblem(t, s.Call(http.MethodPut, system.TicketPath(ticketID), alice, `{}`), http.StatusMethodNotAllowed, "method_not_allowed")
 	system.WantProblem(t, s.Call(http.MethodGet, system.TicketListPath+"?user_id="+user, bob, ""), http.StatusUnprocessableEntity, "request_invalid")
 	if list := s.Call(http.MethodGet, system.TicketListPath, bob, ""); strings.TrimSpace(string(list.Body)) != `{"tickets":[]}` {
-		t.Errorf("bob has %s", list.Body)
+		t.Errorf("bob's list is %s, want no tickets", list.Body)
 	}
 	if after := s.Queues(); after != before {
-		t.Errorf("what was refused changed something:\n%s\n%s", before, after)
+		t.Errorf("refused requests changed the queues:\n%s\n%s", before, after)
 	}
-	// What is another's answers as what is not there.
+	// Another user's ticket is answered like one that does not exist.
 	theirs, none := s.Call(http.MethodGet, system.TicketPath(ticketID), bob, ""), s.Call(http.MethodGet, system.TicketPath(system.UnusedID(ticketID)), bob, "")
 	if string(theirs.Body) != string(none.Body) {
-		t.Errorf("an oracle: %s, %s", theirs.Body, none.Body)
+		t.Errorf("the answers for another's ticket and for none differ: %s, %s", theirs.Body, none.Body)
 	}
-	// Cancelling may be repeated, and says what became of the ticket.
+	// Cancelling may be repeated, and its answer has the ticket's state.
 	joinedAgain := s.JoinWith(alice, "casual", "k2", `{}`)
 	system.WantProblem(t, joinedAgain, http.StatusConflict, "ticket_queued")
 	if detail := fmt.Sprint(joinedAgain.JSON(t)["detail"]); !strings.Contains(detail, ticketID) {
@@ -65,10 +65,10 @@ func TestTicketOfWhom(t *testing.T) {
 	for range 3 {
 		a := s.CancelTicket(alice, ticketID)
 		if a.Status != http.StatusOK || a.JSON(t)["status"] != "CANCELLED" || a.JSON(t)["ticket_id"] != ticketID {
-			t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+			t.Errorf("cancelling answered %d %s, want 200 CANCELLED", a.Status, a.Body)
 		}
 	}
-	// The key that was refused was not used up.
+	// A key that was refused can be used.
 	second := s.Joined(alice, "casual", "k2", `{}`)
 	s.Joined(bob, "casual", "k1", `{}`)
 	matchAll(s)
@@ -81,7 +81,7 @@ func TestTicketOfWhom(t *testing.T) {
 	if got := s.ReadTicket(alice, ticketID); got["status"] != "CANCELLED" || got["match_id"] != nil {
 		t.Errorf("%v", got)
 	}
-	// Who is matched may wait again.
+	// A matched player may join again.
 	system.WantStatus(t, s.JoinWith(alice, "casual", "k3", `{}`), http.StatusCreated)
 	wantWhole(s)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// wantWhole fails where what is in Redis contradicts itself, and returns the
-// tickets by id: a ticket is there with all that belongs to it or not at all, who
-// waits is in the queue and nobody else is, and a match has two who name each other.
+// wantWhole fails if Redis contradicts itself, and returns the tickets by id: each ticket
+// is there with all its parts or not at all, the queue has the waiting ones and no
+// others, and the two of a match name each other.
 func wantWhole(s *system.System) map[string]map[string]string {
 	s.T.Helper()
 	client := s.QueueClient()
@@ -44,19 +44,19 @@ func wantWhole(s *system.System) map[string]map[string]string {
 				matches[id] = append(matches[id], ticket)
 			}
 			if active := client.Exists(ctx, "mm:active:{"+mode+"}:"+ticket["user_id"]).Val(); active != 1 {
-				s.T.Errorf("ticket %s is not its user's latest, and nothing is", id)
+				s.T.Errorf("ticket %s: its user has no latest ticket", id)
 			}
 		case "due", "stats", "events", "dead":
 			continue
 		}
-		if client.PTTL(ctx, key).Val() <= 0 { // tickets, keys, the latest, pools
-			s.T.Errorf("%s stays for good", key)
+		if client.PTTL(ctx, key).Val() <= 0 { // tickets, keys, users' latest tickets, pools
+			s.T.Errorf("%s never expires", key)
 		}
 	}
 	for id, ticket := range tickets {
 		expires, _ := strconv.ParseInt(ticket["expires_at"], 10, 64)
 		if queued := ticket["status"] == matchmaking.Queued; queued != waiting[id] && expires > time.Now().UnixMilli() {
-			s.T.Errorf("ticket %s is %s, and in the queue? %t", id, ticket["status"], waiting[id])
+			s.T.Errorf("ticket %s is %s; in the queue: %t", id, ticket["status"], waiting[id])
 		}
 		if matched := ticket["status"] == matchmaking.Matched; matched != (ticket["match_id"] != "") {
 			s.T.Errorf("ticket %s is %s in match %q", id, ticket["status"], ticket["match_id"])
@@ -64,17 +64,17 @@ func wantWhole(s *system.System) map[string]map[string]string {
 	}
 	for id := range waiting {
 		if tickets[id] == nil {
-			s.T.Errorf("%s is in the queue and no ticket", id)
+			s.T.Errorf("%s is in the queue, but there is no such ticket", id)
 		}
 	}
 	for id, both := range matches {
 		if len(both) != 2 {
-			s.T.Errorf("match %s has %d tickets", id, len(both))
+			s.T.Errorf("match %s has %d tickets, want 2", id, len(both))
 			continue
 		}
 		for i, one := range both {
 			if _, peer, _ := strings.Cut(one["peer"], " "); peer != both[1-i]["user_id"] || peer == one["user_id"] {
-				s.T.Errorf("match %s: %v", id, both)
+				s.T.Errorf("the tickets of match %s do not name each other: %v", id, both)
 			}
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Money moves once, to the last decimal, and both owners are told.
+// Money moves once, to the last decimal, and both owners are notified.
 func TestMoneyMoves(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t)
 	system.MoneyMoves(t, s, people)
 }
 
-// What is no transfer is refused, moves nothing, and leaves the key for the right one.
+// An invalid transfer is refused, moves nothing, and leaves its key usable.
 func TestTransferInput(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")

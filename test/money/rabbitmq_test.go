@@ -14,9 +14,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Transfers go through RabbitMQ where that is chosen: nothing of them is on
-// JetStream but what people are told, a broker that restarts in between loses
-// nothing, and what it does lose is sent again. Each owner is told once.
+// With RabbitMQ chosen, JetStream carries nothing of transfers but notifications; a
+// restart of the broker in between loses nothing, and what the broker does lose is
+// published again. Each owner is notified once.
 func TestTransfersOverRabbitMQ(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -30,19 +30,19 @@ func TestTransfersOverRabbitMQ(t *testing.T) {
 		system.WantStatus(t, a, http.StatusOK)
 		return a.JSON(t)["transferId"].(string)
 	}
-	told := func(token, id string) int {
+	notified := func(token, id string) int {
 		return strings.Count(string(s.Call(http.MethodGet, "/v1/me/notifications", token, "").Body), fmt.Sprintf(`"transfer_id":%q`, id))
 	}
 	carry := func(id string) {
 		t.Helper()
-		kit.Eventually(t, "both owners are told of "+id, func() bool {
+		kit.Eventually(t, "both owners are notified of "+id, func() bool {
 			for _, function := range []string{"relay", "settle", "relay", "notify", "deliver"} {
 				s.Try(function)
 			}
-			return told(alice, id) == 1 && told(bob, id) == 1
+			return notified(alice, id) == 1 && notified(bob, id) == 1
 		})
 	}
-	s.Tick("settle") // makes the queue
+	s.Tick("settle") // creates the queue
 	carry(pay())
 	js, closeJS := system.JetStream(t, s)
 	defer closeJS()
@@ -50,8 +50,8 @@ func TestTransfersOverRabbitMQ(t *testing.T) {
 		t.Errorf("the stream of transfers on JetStream: %v, want none", err)
 	}
 
-	// Confirmed, and the broker is killed before settle has it. While it is away, the next
-	// transfer succeeds, its event waits and uses up no attempt.
+	// The broker is killed between its confirmation and settle. While it is away, the
+	// next transfer succeeds; its event waits and uses up no attempt.
 	confirmed := pay()
 	s.Tick("relay")
 	kit.Must(t, rabbit.Kill())
@@ -60,13 +60,13 @@ func TestTransfersOverRabbitMQ(t *testing.T) {
 		s.Try("relay")
 	}
 	if n := s.Count(`SELECT max(attempt_count) FROM integration.outbox_events WHERE status <> 'PUBLISHED'`); n != 0 {
-		t.Errorf("%d attempts used while the broker was away", n)
+		t.Errorf("%d attempts were used while the broker was away, want 0", n)
 	}
 	rabbit = kit.RabbitMQ(t, dir)
 	carry(confirmed)
 	carry(waiting)
 
-	// Confirmed, and lost: reconcile sends it again.
+	// An event that was confirmed and lost is published again by reconcile.
 	lost := pay()
 	s.Tick("relay")
 	purge(t, rabbit.URL(), "transfer.events.settle")
@@ -80,7 +80,7 @@ func TestTransfersOverRabbitMQ(t *testing.T) {
 		carry(lost)
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE event_type = 'TransferSettled'`); n != 2*4+1 {
-		t.Errorf("%d notifications of 4 transfers and an opening", n)
+		t.Errorf("%d notifications, want 2 for each of 4 transfers and 1 for the opening", n)
 	}
 }
 
@@ -94,6 +94,6 @@ func purge(t *testing.T, url, queue string) {
 	n, err := channel.QueuePurge(queue, false)
 	kit.Must(t, err)
 	if n == 0 {
-		t.Error("there was nothing to lose")
+		t.Error("the queue had nothing to lose")
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// What operators watch of transfers: how they end, how long they are in progress,
-// what waits in the outbox; and one transfer can be followed through the log by its
-// key, its id and its event.
+// What operators watch: how transfers end, how long they are in progress, what waits in
+// the outbox. One transfer can be followed through the log by its key, its id and its
+// event.
 func TestTransfersAreWatched(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "METRICS_ADDRESS=127.0.0.1:0")
@@ -27,7 +27,7 @@ func TestTransfersAreWatched(t *testing.T) {
 	key := s.TransferKey(alice)
 	done := s.Pay(alice, key, from, to, "1")
 	system.WantStatus(t, done, http.StatusOK)
-	system.WantStatus(t, s.Pay(alice, key, from, to, "1"), http.StatusOK) // a replay counts nothing
+	system.WantStatus(t, s.Pay(alice, key, from, to, "1"), http.StatusOK) // a replay does not count
 	system.WantStatus(t, s.Pay(alice, s.TransferKey(alice), from, to, "100"), http.StatusOK)
 	s.Count(`WITH left_alone AS (
 		INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, status, request_hash, started_at, expires_at)
@@ -36,10 +36,10 @@ func TestTransfersAreWatched(t *testing.T) {
 
 	value := metric(s, t, `transfer_in_progress`)
 	if value != 1 {
-		t.Errorf("%v in progress", value)
+		t.Errorf("%v transfers in progress, want 1", value)
 	}
 	if age := metric(s, t, `transfer_in_progress_oldest_age_seconds`); age < 119 || age > 300 {
-		t.Errorf("the oldest is %v s old", age)
+		t.Errorf("the oldest is %v s old, want 2 minutes", age)
 	}
 	if n := metric(s, t, `outbox_backlog{outbox="transfer"}`); n != 2 {
 		t.Errorf("%v events wait", n)
@@ -60,7 +60,7 @@ func TestTransfersAreWatched(t *testing.T) {
 		}
 	}
 	if sum := metric(s, t, `transfer_in_progress_dwell_seconds_sum{status="FAILED"}`); sum < 119 {
-		t.Errorf("the dwell times of FAILED are %v s", sum)
+		t.Errorf("the dwell times of FAILED are %v s, want 2 minutes", sum)
 	}
 
 	id := done.JSON(t)["transferId"].(string)
@@ -82,12 +82,12 @@ func TestTransfersAreWatched(t *testing.T) {
 		seen[entry["msg"].(string)] = true
 	}
 	if event == "" || !seen["transfer"] || !seen["transfer settled"] {
-		t.Errorf("the log tells %v", seen)
+		t.Errorf("the log has %v, want the transfer and its settlement", seen)
 	}
 }
 
-// A Postgres that hangs holds up what is asked of it, for a bounded time, and leaves
-// the other metrics alone.
+// A hanging Postgres holds up the metrics that query it, for a bounded time, and leaves
+// the others alone.
 func TestMetricsWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
 	direct := kit.Database(t)
@@ -100,12 +100,12 @@ func TestMetricsWhilePostgresHangs(t *testing.T) {
 	began := time.Now()
 	metric(s, t, `go_memstats_alloc_bytes_total`)
 	if took := time.Since(began); took > 4*telemetry.MeasureTimeout {
-		t.Errorf("it took %s", took)
+		t.Errorf("the metrics took %s", took)
 	}
-	toPostgres.Mend() // closing connections that hang takes long
+	toPostgres.Mend() // closing hanging connections takes long
 }
 
-// metric is a series as Prometheus reads it.
+// metric returns a series as Prometheus reads it.
 func metric(s *system.System, t *testing.T, series string) float64 {
 	t.Helper()
 	metrics, err := s.Runtime.Metrics()

@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Gateway and functions as processes of their own, whose servers' timeouts pass more than
-// once: the stream goes on, and still tells at once.
+// The gateway and the functions are separate processes, and their servers' timeouts pass
+// several times: the stream stays open and still delivers at once.
 func TestStreamAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t)
@@ -34,9 +34,9 @@ func TestStreamAcrossProcesses(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("from a grant's answer to the stream: median %s, most %s", took[len(took)/2], took[len(took)-1])
 	if median := took[len(took)/2]; median > time.Second {
-		t.Errorf("the median is %s", median)
+		t.Errorf("the median is %s, want a second at most", median)
 	}
 	if e := f.Got(); len(e) != len(idsOf(e)) {
-		t.Errorf("%d events of %d notifications", len(e), len(idsOf(e)))
+		t.Errorf("%d events for %d notifications", len(e), len(idsOf(e)))
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A stream ends in good order after STREAM_LIFETIME, and the client knows when and
-// from where to come back.
+// A stream ends in good order after STREAM_LIFETIME, and the client knows when to
+// reconnect and from which event.
 func TestStreamLifetime(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "STREAM_LIFETIME=2s")
@@ -28,17 +28,17 @@ func TestStreamLifetime(t *testing.T) {
 	s.DeliverAll()
 	f.Until(1)
 	if err := f.WantEnd("its lifetime is over"); err != nil {
-		t.Errorf("it broke off: %v", err)
+		t.Errorf("the stream broke off: %v", err)
 	}
 	if took := time.Since(began); took < 1800*time.Millisecond || took > 5*time.Second {
-		t.Errorf("it lasted %s", took)
+		t.Errorf("the stream lasted %s, want STREAM_LIFETIME", took)
 	}
 	if f.Retry == "" || !strings.HasPrefix(f.Position(), "n_") {
-		t.Errorf("retry %q, id %q", f.Retry, f.Position())
+		t.Errorf("retry %q, id %q, want both", f.Retry, f.Position())
 	}
 }
 
-// A stream ends with what its caller proved themselves by.
+// A stream ends with its caller's session.
 func TestStreamEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	listener := kit.Listen(t)
@@ -54,7 +54,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	system.WantStatus(t, alice.Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
 	began := time.Now()
 	if err := own.WantEnd("she signed out"); err != nil {
-		t.Errorf("it broke off: %v", err)
+		t.Errorf("the stream broke off: %v", err)
 	}
 	t.Logf("signing out ended the stream after %s", time.Since(began))
 	if took := time.Since(began); took > 3*time.Second {
@@ -66,13 +66,13 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	kit.Must(t, people.EndSessions("alice"))
 	began = time.Now()
 	if err := others.WantEnd("the issuer signed her out"); err != nil {
-		t.Errorf("it broke off: %v", err)
+		t.Errorf("the stream broke off: %v", err)
 	}
 	t.Logf("the back channel ended the stream after %s", time.Since(began))
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	// Its session goes on: it is still told.
+	// His session is still open, and its stream still delivers.
 	user := bob.Do(http.MethodGet, "/v1/me", "").JSON(t)["user_id"].(string)
 	s.Writer = identity.Token(t, people.URL(), "purchase-service", "purchase-service-secret")
 	s.Grant("k1", user, "item1")
@@ -88,15 +88,15 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	expires := time.Now().Add(3 * time.Second).Truncate(time.Second)
 	f := s.Follow(people.Token(t, map[string]any{"sub": "alice", "exp": expires.Unix()}))
 	if err := f.WantEnd("the token has expired"); err != nil {
-		t.Errorf("it broke off: %v", err)
+		t.Errorf("the stream broke off: %v", err)
 	}
 	if late := time.Since(expires); late < 0 || late > 2*time.Second {
-		t.Errorf("it ended %s after the token", late)
+		t.Errorf("the stream ended %s after the token expired, want 2s at most", late)
 	}
 }
 
-// A token that expires while the request's body comes in slowly opens no stream
-// that outlives it.
+// A token that expires while the request's body arrives slowly opens no stream that
+// outlives it.
 func TestStreamOfATokenThatExpiresMeanwhile(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -108,7 +108,7 @@ func TestStreamOfATokenThatExpiresMeanwhile(t *testing.T) {
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1\r\n\r\n", system.StreamPath, token)
 	kit.Must(t, err)
-	kit.Pause(time.Until(expires) + 500*time.Millisecond) // the clock is the signal
+	kit.Pause(time.Until(expires) + 500*time.Millisecond) // nothing signals that a token expired
 	_, err = fmt.Fprint(conn, "x")
 	kit.Must(t, err)
 	kit.Must(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
@@ -120,9 +120,8 @@ func TestStreamOfATokenThatExpiresMeanwhile(t *testing.T) {
 	}
 }
 
-// A process that shuts down ends its streams first, in good order, and does not
-// wait for them: all functions in one, the stream's function alone, the gateway
-// alone.
+// A process that shuts down first ends its streams, in good order, and does not wait for
+// them: with all functions in one, the stream function alone, the gateway alone.
 func TestStreamShutdown(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(*system.System) func() error{
@@ -144,13 +143,13 @@ func TestStreamShutdown(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			t.Logf("it took %s", time.Since(began))
+			t.Logf("the shutdown took %s", time.Since(began))
 			if took := time.Since(began); took > 3*time.Second {
 				t.Errorf("it took %s", took)
 			}
 			for _, f := range streams {
 				if err := f.WantEnd("the process has ended"); err != nil {
-					t.Errorf("it broke off: %v", err)
+					t.Errorf("the stream broke off: %v", err)
 				}
 			}
 		})

@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// 100 users follow one process while all of them are granted something: everybody
-// is told what is theirs, and grants go on.
+// 100 users follow one process while each of them is granted something: each stream
+// delivers what is its user's, and grants succeed.
 func TestManyStreams(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, system.RareLooks)
@@ -33,7 +33,7 @@ func TestManyStreams(t *testing.T) {
 		streams[i] = s.Follow(token)
 	})
 	var mutex sync.Mutex
-	var took, told []time.Duration
+	var took, arrived []time.Duration
 	answered := map[string]time.Time{}
 	began := time.Now()
 	for n := range each {
@@ -54,19 +54,19 @@ func TestManyStreams(t *testing.T) {
 		for _, e := range f.Until(each) {
 			key := itemOf(t, e)
 			if !strings.HasPrefix(key, ids[i]) {
-				t.Fatalf("%s is told %s", ids[i], e.Data)
+				t.Fatalf("%s received %s", ids[i], e.Data)
 			}
-			told = append(told, e.At.Sub(answered[key]))
+			arrived = append(arrived, e.At.Sub(answered[key]))
 		}
 		if got := f.Got(); len(got) != each || len(idsOf(got)) != each || !f.Open() {
-			t.Errorf("%d events of %d, open %t", len(got), each, f.Open())
+			t.Errorf("%d events, want %d; open: %t", len(got), each, f.Open())
 		}
 	}
 	slices.Sort(took)
-	slices.Sort(told)
+	slices.Sort(arrived)
 	t.Logf("a grant: median %s, 99%% %s; until it is on the stream: median %s, 99%% %s, most %s",
-		took[len(took)/2], took[len(took)*99/100], told[len(told)/2], told[len(told)*99/100], told[len(told)-1])
-	if most := told[len(told)-1]; most > system.NudgedIn {
-		t.Errorf("one came only %s after its grant: nobody nudged", most)
+		took[len(took)/2], took[len(took)*99/100], arrived[len(arrived)/2], arrived[len(arrived)*99/100], arrived[len(arrived)-1])
+	if most := arrived[len(arrived)-1]; most > system.NudgedIn {
+		t.Errorf("one event came only %s after its grant: not by a nudge", most)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// One user holds eight streams, over all processes and identities; what is too much
-// is told what to do, and nobody else notices.
+// A user may hold eight streams, across all processes and identities; one more is refused
+// with what to do, and no other user is affected.
 func TestStreamsOfOneUser(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -60,13 +60,13 @@ func TestStreamsOfOneUser(t *testing.T) {
 	system.WantStatus(t, a, http.StatusOK)
 	system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", alice, ""), http.StatusOK)
 	closes[0]()
-	kit.Eventually(t, "a place of hers is free", func() bool {
+	kit.Eventually(t, "one of her places is free", func() bool {
 		a, _ = other.OpenStream(alice)
 		return a.Status == http.StatusOK
 	})
 }
 
-// Streams take half of a gateway's places, and leave the others to requests.
+// Streams take at most half of a gateway's places, and leave the rest to requests.
 func TestStreamsLeavePlaces(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -95,8 +95,8 @@ func TestStreamsLeavePlaces(t *testing.T) {
 	}
 }
 
-// HEAD takes no place; like every request for a stream it counts for the quota, which
-// is below what the caller may ask for altogether.
+// HEAD takes no place; like every request for a stream it counts against the stream's
+// quota, which is lower than the caller's limit.
 func TestStreamQuota(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -115,7 +115,7 @@ func TestStreamQuota(t *testing.T) {
 		t.Errorf("HEAD takes places: %v", places)
 	}
 	if policy := a.Header.Values("RateLimit-Policy"); passed < quota || passed > quota+10+quota*(s.Alone()-alone) || !strings.Contains(strings.Join(policy, " "), `"stream-my-notifications";q=60;w=60`) {
-		t.Errorf("%d were let through, policy %q, want %d and what came back meanwhile, by stream-my-notifications", passed, policy, quota)
+		t.Errorf("%d requests passed, policy %q, want %d and those refilled meanwhile, by stream-my-notifications", passed, policy, quota)
 	}
 	s.Shared(func() {
 		system.Flood(t, func() system.Answer { return s.Call(http.MethodHead, system.StreamPath, alice, "") })

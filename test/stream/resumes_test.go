@@ -26,22 +26,22 @@ func idsOf(lists ...[]system.StreamEvent) map[string]bool {
 	return ids
 }
 
-// Who comes back with the id of the last event misses nothing, however much was
-// sent meanwhile; what comes again has the same id.
+// A client that resumes from the last event's id misses nothing, however much was sent
+// meanwhile; an event that comes again has the same id.
 func TestStreamResumes(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "LEASE_BATCH=40", system.RareLooks) // a batch is sent at one moment, and read as one
 	alice := people.Player(t, "alice")
 	user := s.UserID(alice)
 	granted := 0
-	tell := func(n int) {
+	deliver := func(n int) {
 		t.Helper()
 		system.AtOnce(n, func(i int) { s.Grant(fmt.Sprint("k", granted+i), user, system.SKU(granted+i)) })
 		granted += n
 		s.DeliverAll()
 	}
 	const before = 3 // in the inbox, and on no stream
-	tell(before)
+	deliver(before)
 	seen := map[string]string{} // ids by item
 	leave := func(f *system.Follower) {
 		t.Helper()
@@ -49,12 +49,12 @@ func TestStreamResumes(t *testing.T) {
 		<-f.Ended
 		events := f.Got()
 		if len(idsOf(events)) != len(events) {
-			t.Errorf("%d events of %d notifications on one stream", len(events), len(idsOf(events)))
+			t.Errorf("%d events for %d notifications on one stream", len(events), len(idsOf(events)))
 		}
 		for _, e := range events {
 			item := itemOf(t, e)
 			if seen[item] != "" && seen[item] != e.ID {
-				t.Errorf("%s came as %s and as %s", item, seen[item], e.ID)
+				t.Errorf("%s came with the ids %s and %s", item, seen[item], e.ID)
 			}
 			seen[item] = e.ID
 		}
@@ -77,7 +77,7 @@ func TestStreamResumes(t *testing.T) {
 		}
 	}
 	f := s.Follow(alice)
-	kit.Eventually(t, "a position where nothing was sent yet", func() bool { return strings.HasPrefix(f.Position(), "t_") })
+	kit.Eventually(t, "a position before the first event", func() bool { return strings.HasPrefix(f.Position(), "t_") })
 	leave(f)
 	for _, step := range []struct {
 		while int
@@ -88,32 +88,32 @@ func TestStreamResumes(t *testing.T) {
 		{230, system.StreamPath + "?last_event_id="}, // more than two pages, to a client that cannot send the header
 		{1, ""},
 	} {
-		tell(step.while)
+		deliver(step.while)
 		if at := f.Position(); step.path != "" {
 			f = s.FollowAt(step.path+at, alice)
 		} else {
 			f = s.Follow(alice, "Last-Event-ID: "+at)
 		}
-		kit.Within(t, system.NudgedIn, fmt.Sprint("all that were sent while it was away, at once: ", step.while), has(f))
-		tell(1)
-		kit.Eventually(t, "one that is sent now", has(f))
+		kit.Within(t, system.NudgedIn, fmt.Sprint("at once, all events that were sent while it was away: ", step.while), has(f))
+		deliver(1)
+		kit.Eventually(t, "the event that is sent now", has(f))
 		leave(f)
 	}
 }
 
-// itemOf returns what an event tells of.
+// itemOf returns the item of an event's notification.
 func itemOf(t testing.TB, e system.StreamEvent) string {
 	t.Helper()
-	var told struct {
+	var notification struct {
 		Payload struct {
 			Item string `json:"stock_keeping_unit"`
 		}
 	}
-	kit.Must(t, json.Unmarshal([]byte(e.Data), &told))
-	return told.Payload.Item
+	kit.Must(t, json.Unmarshal([]byte(e.Data), &notification))
+	return notification.Payload.Item
 }
 
-// A Last-Event-ID that names nothing of the caller's opens a stream that begins now.
+// A Last-Event-ID that is not an event of the caller's opens a stream that begins now.
 func TestStreamJunkPosition(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "STREAMS_PER_USER=100")
@@ -132,13 +132,13 @@ func TestStreamJunkPosition(t *testing.T) {
 	s.DeliverAll()
 	for i, f := range streams {
 		if e := f.Until(1); len(e) != 1 || !strings.Contains(e[0].Data, `"after"`) {
-			t.Errorf("%q: %v", junk[i], e)
+			t.Errorf("from %q came %v, want only the later grant", junk[i], e)
 		}
 	}
 	system.WantProblem(t, s.Call(http.MethodGet, system.StreamPath, alice, "", "Last-Event-ID: "+strings.Repeat("n", 65)), http.StatusUnprocessableEntity, "request_invalid")
 }
 
-// A position in the far past gets everything again.
+// A position in the distant past gets everything again.
 func TestStreamFromLongAgo(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -148,13 +148,13 @@ func TestStreamFromLongAgo(t *testing.T) {
 	s.DeliverAll()
 	for _, id := range []string{"t_0", "t_1", "t_-1", "t_-99999999999999999", "t_-9223372036854775808"} {
 		if e := s.Follow(alice, "Last-Event-ID: "+id).Until(1); len(e) != 1 || !strings.Contains(e[0].Data, `"before"`) {
-			t.Errorf("%s: %v", id, e)
+			t.Errorf("from %s came %v, want the earlier grant", id, e)
 		}
 	}
 }
 
-// A position in the future, which no clock of ours made, is as good as none: the
-// stream must not be silent until then.
+// A position in the future, which none of our clocks made, counts as none: the stream
+// must not be silent until then.
 func TestStreamFromTheFuture(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -166,8 +166,8 @@ func TestStreamFromTheFuture(t *testing.T) {
 	f.UntilWithin(1, 3*time.Second)
 }
 
-// A notification that is sent only at a later attempt comes after ones that are
-// younger than it, also to who was away meanwhile.
+// A notification that is sent only at a later attempt comes after younger ones, also to a
+// client that was away meanwhile.
 func TestStreamTellsWhatWasSentLate(t *testing.T) {
 	t.Parallel()
 	var refusing atomic.Bool
@@ -191,7 +191,7 @@ func TestStreamTellsWhatWasSentLate(t *testing.T) {
 	}
 	quick := leaving.Until(2)
 	if len(idsOf(quick)) != 2 || len(idsOf(staying.Until(2))) != 2 {
-		t.Fatalf("before the receiver takes the others: %v", quick)
+		t.Fatalf("before the receiver accepts the others, two events are wanted: %v", quick)
 	}
 	leaving.HangUp()
 	<-leaving.Ended
@@ -205,6 +205,6 @@ func TestStreamTellsWhatWasSentLate(t *testing.T) {
 		return len(idsOf(staying.Got())) == 4 && len(idsOf(quick, back.Got())) == 4
 	})
 	if late := staying.Got()[3]; !strings.Contains(late.Data, "slow") || late.ID > quick[1].ID {
-		t.Errorf("the last one is %s, not older than %s: this test shows nothing", late.Data, quick[1].ID)
+		t.Errorf("the last event is %s, not older than %s: this test shows nothing", late.Data, quick[1].ID)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// openUnread opens a stream and reads nothing of it but its beginning.
+// openUnread opens a stream and reads only its beginning.
 func openUnread(s *system.System, token string) {
 	s.T.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
@@ -28,7 +28,7 @@ func openUnread(s *system.System, token string) {
 	}
 }
 
-// fill sends a user more than all buffers on the way to a reader hold.
+// fill sends a user more than all buffers between sender and reader hold.
 func fill(s *system.System, user string) (rows int) {
 	s.T.Helper()
 	const bytes = 10_000
@@ -41,7 +41,7 @@ func fill(s *system.System, user string) (rows int) {
 	return rows
 }
 
-// A reader that does not read is cut off, and neither holds up the others nor the
+// A client that does not read is cut off, and holds up neither the other streams nor the
 // end of the process.
 func TestStreamThatNobodyReads(t *testing.T) {
 	t.Parallel()
@@ -64,8 +64,8 @@ func TestStreamThatNobodyReads(t *testing.T) {
 		f.HangUp()
 	}
 	for _, name := range names {
-		kit.Within(t, 15*time.Second, name+": who does not read is cut off", func() bool {
-			systems[name].Age(time.Second) // to write takes 10 s at most
+		kit.Within(t, 15*time.Second, name+": the clients that do not read are cut off", func() bool {
+			systems[name].Age(time.Second) // a write may take 10 s at most
 			return strings.Count(systems[name].Log.String(), `"route":"GET /v1/me/notifications/stream"`) == 2
 		})
 		if err := stops[name](); err != nil {

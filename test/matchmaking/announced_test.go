@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Two who wait in one queue find each other by wakes alone, and are told so, once,
-// wherever they look: the ticket, the list, the overview, the inbox, the stream.
+// Two players in one queue are matched by wakes alone, and see it once, wherever they
+// look: the ticket, the list, the overview, the inbox, the stream.
 func TestMatchIsTold(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t)
@@ -28,14 +28,14 @@ func TestMatchIsTold(t *testing.T) {
 		system.WantStatus(t, a, http.StatusCreated)
 		got := a.JSON(t)
 		if waits := time.Until(moment(t, got["expires_at"])); waits < 110*time.Second || waits > 130*time.Second || got["status"] != "QUEUED" || sortedNames(got) != "expires_at status ticket_id" {
-			t.Errorf("joining answers %s", a.Body)
+			t.Errorf("joining answered %s, want a QUEUED ticket for two minutes", a.Body)
 		}
 		if a.Header["Idempotent-Replayed"] != nil {
 			t.Error("the first answer is a replay")
 		}
 		tickets[i], _ = got["ticket_id"].(string)
 		if !strings.HasPrefix(tickets[i], "casual_") {
-			t.Errorf("ticket_id %q", tickets[i])
+			t.Errorf("ticket_id %q, want the prefix casual_", tickets[i])
 		}
 	}
 	joined := time.Now()
@@ -55,23 +55,23 @@ func TestMatchIsTold(t *testing.T) {
 		kit.Must(t, json.Unmarshal([]byte(attributes[i]), &sent))
 		if got["status"] != "MATCHED" || got["mode"] != "casual" || got["ticket_id"] != ticketID || !reflect.DeepEqual(got["peer_user_ids"], []any{users[1-i]}) ||
 			!reflect.DeepEqual(got["session"], any(session)) || !reflect.DeepEqual(got["attributes"], any(sent)) {
-			t.Errorf("ticket %v", got)
+			t.Errorf("the ticket is %v", got)
 		}
 		if list := s.Call(http.MethodGet, system.TicketListPath, tokens[i], "").JSON(t); !reflect.DeepEqual(list, map[string]any{"tickets": []any{got}}) {
-			t.Errorf("the list has %v", list)
+			t.Errorf("the list has %v, want the ticket", list)
 		}
 		o := system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, tokens[i], ""), nil)
 		if !reflect.DeepEqual(o["matchmaking"], any(map[string]any{"tickets": []any{got}})) {
-			t.Errorf("the overview has %v", o["matchmaking"])
+			t.Errorf("the overview has %v, want the ticket", o["matchmaking"])
 		}
 	}
 	if id, _ := both[0]["match_id"].(string); id != both[1]["match_id"] || !strings.HasPrefix(id, "m_") || both[0]["matched_at"] != both[1]["matched_at"] {
-		t.Errorf("%v and %v", both[0], both[1])
+		t.Errorf("the two tickets are not of one match: %v and %v", both[0], both[1])
 	}
 	for i, ticketID := range tickets {
 		inbox := s.Notifications(tokens[i], "MatchMade")
 		if len(inbox) != 1 || inbox[0]["status"] != "SENT" {
-			t.Fatalf("the inbox has %v", inbox)
+			t.Fatalf("the inbox has %v, want one SENT notification", inbox)
 		}
 		payload := inbox[0]["payload"].(map[string]any)
 		want := map[string]any{
@@ -79,28 +79,28 @@ func TestMatchIsTold(t *testing.T) {
 			"user_id": users[i], "ticket_id": ticketID, "peer_user_ids": []any{users[1-i]}, "session": session,
 		}
 		if !reflect.DeepEqual(payload, want) {
-			t.Errorf("told %v\nwant %v", payload, want)
+			t.Errorf("notified %v\nwant %v", payload, want)
 		}
 		if live := streams[i].Named("notification"); len(live) != 1 || live[0]["notification_id"] != inbox[0]["notification_id"] {
-			t.Errorf("the stream has %v", live)
+			t.Errorf("the stream has %v, want the inbox's notification", live)
 		}
 	}
 	if list := s.Notifications(tokens[2], "MatchMade"); len(list)+len(streams[2].Got()) != 0 {
-		t.Errorf("carol is told %v %v", list, streams[2].Got())
+		t.Errorf("carol got %v %v, want nothing", list, streams[2].Got())
 	}
-	// Whatever is ticked once more, nobody is told again.
+	// More ticks notify nobody again.
 	for range 2 {
 		matchAll(s)
 		s.Tick("reconcile")
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != 2 {
-		t.Errorf("%d notifications of one match of two", n)
+		t.Errorf("%d notifications of one match, want 2", n)
 	}
 	wantWhole(s)
 }
 
-// Ranked players meet those of their region and of about their skill, and are told
-// what they wait for.
+// Ranked players are matched by region and similar skill, and can read what they wait
+// for.
 func TestRankedPlayersMeet(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "MATCHMAKING_WINDOWS=100,200,400", "MATCHMAKING_WIDEN_EVERY=2s")
@@ -118,14 +118,15 @@ func TestRankedPlayersMeet(t *testing.T) {
 	join("us", `{"skill":1500,"region":"us"}`)
 	matchAll(s)
 	if reason(now("eu")) != "nobody_agrees" || reason(now("us")) != "nobody_agrees" {
-		t.Errorf("%v, %v", now("eu"), now("us"))
+		t.Errorf("different regions: %v, %v, want the reason nobody_agrees", now("eu"), now("us"))
 	}
 	join("far", `{"skill":1801,"region":"eu"}`) // more than two windows away
 	matchAll(s)
 	if got := now("far"); reason(got) != "skill_window" || got["position"] != 3.0 {
 		t.Errorf("%v", got)
 	}
-	// Who names no region fits those of any: of two who are as near, the first.
+	// A player without a region fits any: of two players equally near, the first is
+	// chosen.
 	join("anywhere", `{"skill":1599.5}`)
 	matchAll(s)
 	one, two := now("eu"), now("anywhere")
@@ -142,10 +143,10 @@ func TestRankedPlayersMeet(t *testing.T) {
 		t.Errorf("%v, %v", now("far"), now("us"))
 	}
 	if waits := now("us")["estimated_wait_ms"]; waits == nil {
-		t.Error("four were matched, and nobody can say how long that takes")
+		t.Error("four were matched, but there is no estimate of the wait")
 	}
 	if n := s.Count(`SELECT count(DISTINCT user_id) FROM notification.notifications WHERE event_type = 'MatchMade' AND payload->>'mode' = 'rank' AND status = 'SENT'`); n != 4 {
-		t.Errorf("%d are told, of 4", n)
+		t.Errorf("%d are notified, want 4", n)
 	}
 	wantWhole(s)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A grant is on every tab of its user at once, by wakes and a nudge, with exactly
-// the fields that the inbox has; nobody else sees it.
+// A grant reaches every tab of its user at once, by wakes and a nudge, with exactly the
+// fields of the inbox; nobody else receives it.
 func TestStreamTells(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t)
@@ -26,7 +26,7 @@ func TestStreamTells(t *testing.T) {
 	bobs := s.Follow(bob)
 	for name, want := range map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"} {
 		if got := tabs[0].Header.Values(name); len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
 	const grants = 9
@@ -41,11 +41,11 @@ func TestStreamTells(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("from a grant's answer to the stream: median %s, most %s", took[len(took)/2], took[len(took)-1])
 	if median := took[len(took)/2]; median > time.Second {
-		t.Errorf("the median is %s", median)
+		t.Errorf("the median is %s, want a second at most", median)
 	}
 	system.WantStatus(t, s.Grant("bob's", other, "item1"), http.StatusOK)
 	if e := bobs.Until(1); len(e) != 1 || !strings.Contains(e[0].Data, other) {
-		t.Errorf("bob is told %v", e)
+		t.Errorf("bob received %v, want his grant", e)
 	}
 	inbox := s.Call(http.MethodGet, "/v1/me/notifications", alice, "").JSON(t)["notifications"].([]any)
 	slices.Reverse(inbox) // oldest first
@@ -53,21 +53,21 @@ func TestStreamTells(t *testing.T) {
 	for _, tab := range tabs {
 		events := tab.Got()
 		if len(events) != grants || len(inbox) != grants {
-			t.Fatalf("%d events, %d in the inbox", len(events), len(inbox))
+			t.Fatalf("%d events and %d in the inbox, want %d", len(events), len(inbox), grants)
 		}
 		for i, e := range events {
-			var told map[string]any
-			kit.Must(t, json.Unmarshal([]byte(e.Data), &told))
+			var got map[string]any
+			kit.Must(t, json.Unmarshal([]byte(e.Data), &got))
 			var names []string
-			for name := range told {
+			for name := range got {
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			if !slices.Equal(names, fields) || !reflect.DeepEqual(told, inbox[i]) {
+			if !slices.Equal(names, fields) || !reflect.DeepEqual(got, inbox[i]) {
 				t.Errorf("event %d: %s\ninbox: %v", i, e.Data, inbox[i])
 			}
-			if e.Name != "notification" || e.ID != told["notification_id"] || told["status"] != "SENT" {
-				t.Errorf("event %d: %q %q %v", i, e.Name, e.ID, told["status"])
+			if e.Name != "notification" || e.ID != got["notification_id"] || got["status"] != "SENT" {
+				t.Errorf("event %d: %q %q %v, want a SENT notification with its id", i, e.Name, e.ID, got["status"])
 			}
 		}
 		if retry := tab.Retry; len(retry) != 4 || retry[0] != '1' {
@@ -77,8 +77,8 @@ func TestStreamTells(t *testing.T) {
 	system.WantProblem(t, s.Call(http.MethodGet, system.StreamPath, "", ""), http.StatusUnauthorized, "token_missing")
 }
 
-// Without NATS, what is sent arrives by the look that every stream takes; when
-// NATS is back, by a nudge again.
+// Without NATS, what is sent arrives when the stream looks by itself; when NATS is back,
+// by a nudge again.
 func TestStreamWithoutNATS(t *testing.T) {
 	t.Parallel()
 	const lookEvery = 4 * time.Second
@@ -93,7 +93,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	s.Grant("k1", user, "item1")
 	s.DeliverAll()
 	f.Until(1)
-	for n := range 3 { // accepted, and not sent yet
+	for n := range 3 { // accepted, but not sent yet
 		s.Grant(fmt.Sprint("meanwhile", n), user, system.SKU(n))
 	}
 	s.Tick("relay")
@@ -101,7 +101,7 @@ func TestStreamWithoutNATS(t *testing.T) {
 	kit.Must(t, own.Stop())
 	s.Tick("deliver")
 	sent := time.Now()
-	opened := s.Follow(alice, "Last-Event-ID: "+f.Position()) // without NATS, one can begin too
+	opened := s.Follow(alice, "Last-Event-ID: "+f.Position()) // a stream can be opened without NATS too
 	opened.Until(3)
 	events := f.Until(4)
 	t.Logf("without NATS it took %s", events[3].At.Sub(sent))
@@ -116,19 +116,19 @@ func TestStreamWithoutNATS(t *testing.T) {
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) == 5
 	})
 	f.Until(5)
-	kit.Eventually(t, "nudges come again", func() bool {
+	kit.Eventually(t, "nudges arrive again", func() bool {
 		n := len(f.Got())
 		s.Grant(fmt.Sprint("again", n, time.Now()), user, "again")
 		s.DeliverAll()
-		told := time.Now()
-		return f.Until(n + 1)[n].At.Sub(told) < lookEvery/10
+		delivered := time.Now()
+		return f.Until(n + 1)[n].At.Sub(delivered) < lookEvery/10
 	})
 	if !f.Open() {
 		t.Errorf("the stream ended: %v", f.End)
 	}
 }
 
-// Behind a transaction pooler every statement runs in another mode of the protocol.
+// The modes that statements may run in behind a transaction pooler.
 func TestStreamInEveryExecMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -144,7 +144,7 @@ func TestStreamInEveryExecMode(t *testing.T) {
 			s.Follow(alice, "Last-Event-ID: "+last).Until(1)
 			read := s.Call(http.MethodPost, "/v1/me/notifications/"+last+"/read", alice, "")
 			if read.Status != http.StatusOK || read.JSON(t)["read_at"] == nil {
-				t.Errorf("this should not be answered %d %s", read.Status, read.Body)
+				t.Errorf("marking it read answered %d %s, want 200 with read_at", read.Status, read.Body)
 			}
 		})
 	}
