@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// What a platform's proxy answers in place of a function reaches clients as a
-// problem, whatever it is; a function's own answers reach them as they are.
+// Whatever a platform's proxy answers in place of a function reaches clients as a
+// problem; a function's own answers reach them unchanged.
 func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -48,7 +48,7 @@ func TestProxyAnswersInPlaceOfAFunction(t *testing.T) {
 			case isProblem != (test.code != "") || isProblem && p.Code != test.code:
 				t.Errorf("answered %s, want the problem %q", a.Body, test.code)
 			case test.code == "" && string(a.Body) != test.body:
-				t.Errorf("answered %q", a.Body)
+				t.Errorf("answered %q, want %q unchanged", a.Body, test.body)
 			case test.want == 503 && test.code == "unavailable" && a.Header.Get("Retry-After") == "":
 				t.Error("Retry-After is missing")
 			}

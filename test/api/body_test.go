@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// with returns a grant's body in which a field has this JSON text as its value.
+// with returns a grant's body with value, a JSON text, for field.
 func with(field, value string) string {
 	fields := map[string]string{"user_id": `"u_1"`, "stock_keeping_unit": `"item1"`, "reason": `"purchase"`, "purchase_id": `"p_1"`}
 	fields[field] = value
@@ -19,8 +19,8 @@ func with(field, value string) string {
 
 var changeFields = []string{"user_id", "stock_keeping_unit", "reason", "purchase_id"}
 
-// What cannot be read is 400, what can be read and is not acceptable is 422, and
-// neither leaves a trace.
+// An unreadable body is answered 400, a readable but unacceptable one 422, and neither
+// leaves a trace.
 func TestBadBody(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -93,7 +93,7 @@ func TestBadBody(t *testing.T) {
 		add("DEL", 422, `"\u007f"`)
 		add("right-to-left override", 422, `"\u202e"`)
 		add("zero-width space", 422, `"a\u200b"`)
-		// Both break the line in an editor, a terminal or a script.
+		// Editors, terminals and scripts take both for line breaks.
 		add("line separator", 422, `"a\u2028b"`)
 		add("paragraph separator", 422, `"a\u2029b"`)
 	}
@@ -115,7 +115,7 @@ func TestBadBody(t *testing.T) {
 	}
 }
 
-// Length is counted in characters, and what prints is taken as it is.
+// Length is counted in characters, and printable text is accepted unchanged.
 func TestGoodBody(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -127,7 +127,7 @@ func TestGoodBody(t *testing.T) {
 			quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value)
 			a := s.Post(system.GrantsPath, fmt.Sprint(field, i), with(field, `"`+quoted+`"`))
 			if a.Status != http.StatusOK {
-				t.Errorf("%s %q: %d %s", field, value, a.Status, a.Body)
+				t.Errorf("%s %q: answered %d %s, want 200", field, value, a.Status, a.Body)
 				continue
 			}
 			if field == "user_id" || field == "stock_keeping_unit" {
@@ -184,7 +184,7 @@ func TestContentType(t *testing.T) {
 	}
 }
 
-// A route without a body does not care about its type.
+// A route without a body ignores Content-Type.
 func TestContentTypeOfRead(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -226,7 +226,7 @@ func TestBodySize(t *testing.T) {
 	}
 }
 
-// 32 levels can be read (and are not a grant), 33 are refused unread.
+// 32 levels are parsed (and are not a grant), 33 are refused before that.
 func TestNesting(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")

@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Structured events: what is no CloudEvent, or none for us, is refused whole.
+// Structured events: what is not a CloudEvent, or not one for us, is refused as a whole.
 func TestBadStructuredEvent(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -18,7 +18,7 @@ func TestBadStructuredEvent(t *testing.T) {
 	whole := e.Envelope(nil)
 	type test struct {
 		name   string
-		status int // 0: any 4xx
+		status int // 0 for any 4xx
 		body   string
 	}
 	change := func(name string, status int, attributes map[string]any) test {
@@ -89,13 +89,13 @@ func TestBadStructuredEvent(t *testing.T) {
 			})
 		})
 	}
-	// None of them was refused for another reason.
+	// Each was refused for its own fault: without one, the event is accepted.
 	system.WantStatus(t, s.Envelope(whole), http.StatusOK)
 	full := e.Envelope(map[string]any{"id": "e2"})
 	system.WantStatus(t, s.Envelope(full+strings.Repeat(" ", 64<<10-len(full))), http.StatusOK)
 }
 
-// Binary events: the same, with headers.
+// Binary events: the same, with attributes in headers.
 func TestBadBinaryEvent(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -108,7 +108,7 @@ func TestBadBinaryEvent(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		status int // 0: any 4xx
+		status int // 0 for any 4xx
 		header string
 		values []string
 		body   string
@@ -160,7 +160,7 @@ func TestBadBinaryEvent(t *testing.T) {
 	system.WantStatus(t, s.Send(system.Request{Method: http.MethodPost, Path: system.EventsPath, Token: s.Writer, Header: whole(), Body: data}), http.StatusOK)
 }
 
-// Media types are the same in any case (RFC 9110, 8.3.1).
+// Media types are case-insensitive (RFC 9110, 8.3.1).
 func TestEventMediaTypeInCapitals(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -168,7 +168,7 @@ func TestEventMediaTypeInCapitals(t *testing.T) {
 	for i, media := range []string{"application/cloudevents+json", "application/cloudevents+json; charset=utf-8", "Application/CloudEvents+JSON"} {
 		body := e.Envelope(map[string]any{"id": fmt.Sprint(i)})
 		if a := s.Call(http.MethodPost, system.EventsPath, s.Writer, body, "Content-Type: "+media); a.Status != http.StatusOK {
-			t.Errorf("%s: %d %s", media, a.Status, a.Body)
+			t.Errorf("%s: answered %d %s, want 200", media, a.Status, a.Body)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestEventRole(t *testing.T) {
 		media := "Content-Type: application/cloudevents+json"
 		system.WantProblem(t, s.Call(http.MethodPost, system.EventsPath, s.Operator, body, media), http.StatusForbidden, "role_missing")
 		system.WantProblem(t, s.Call(http.MethodPost, system.EventsPath, "", body, media), http.StatusUnauthorized, "token_missing")
-		// Nor does a type lead to a function that has no such events.
+		// Nor does a type reach a function that has no such events.
 		for _, function := range []string{"grant", "revoke"} {
 			kind := map[string]string{"grant": "refunded", "revoke": "completed"}[function]
 			a := s.As(system.AnotherShop, function, http.MethodPost, system.EventsPath, system.Purchase(kind, "e1", "u_1", "item1", "p_1").Envelope(nil), media)

@@ -7,7 +7,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// If-Match is one version, as it came in ETag.
+// If-Match takes one version, as ETag gave it.
 func TestBadIfMatch(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -36,23 +36,23 @@ func TestBadIfMatch(t *testing.T) {
 	}
 }
 
-// A write with If-Match happens to the version that its caller saw, or not at all.
+// A write with If-Match changes the version that its caller saw, or nothing.
 func TestIfMatch(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	s.Untouched(func() {
-		// There is no version 1 of what does not exist.
+		// An entitlement that does not exist has no version 1.
 		system.WantProblem(t, s.Grant("k0", "u_1", "item1", `If-Match: "1"`), http.StatusPreconditionFailed, "version_mismatch")
 		system.WantProblem(t, s.Revoke("k0", "u_1", "item1", `If-Match: "1"`), http.StatusPreconditionFailed, "version_mismatch")
 	})
 	etag := s.Grant("k1", "u_1", "item1").Header.Get("ETag")
 	if etag != `"1"` {
-		t.Fatalf("ETag %s", etag)
+		t.Fatalf("ETag %s, want \"1\"", etag)
 	}
 	a := s.Revoke("k2", "u_1", "item1", "If-Match: "+etag)
 	system.WantStatus(t, a, http.StatusOK)
 	if a.Header.Get("ETag") != `"2"` || a.JSON(t)["status"] != "REVOKED" {
-		t.Fatalf("%v %s", a.Header, a.Body)
+		t.Fatalf("answered %v %s, want REVOKED at version 2", a.Header, a.Body)
 	}
 	s.Untouched(func() {
 		for _, stale := range []string{`"1"`, `"3"`, `"9223372036854775807"`} {
@@ -60,6 +60,6 @@ func TestIfMatch(t *testing.T) {
 		}
 	})
 	if v := s.Count(`SELECT version FROM entitlement.entitlements`); v != 2 {
-		t.Errorf("version %d", v)
+		t.Errorf("version %d, want 2", v)
 	}
 }

@@ -17,11 +17,11 @@ func wantSameTime(t testing.TB, a, b any) {
 	second, err := time.Parse(time.RFC3339Nano, fmt.Sprint(b))
 	kit.Must(t, err)
 	if !first.Equal(second) {
-		t.Errorf("%v is not %v", a, b)
+		t.Errorf("the times %v and %v differ", a, b)
 	}
 }
 
-// The inbox is newest first and comes in pages, each notification once.
+// The inbox comes newest first, in pages, each notification once.
 func TestInboxPages(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -37,7 +37,7 @@ func TestInboxPages(t *testing.T) {
 	for range 10 {
 		page := s.Call(http.MethodGet, "/debug/notification/inbox/u_1?cursor="+cursor, s.Operator, "").JSON(t)
 		if page["user_id"] != "u_1" {
-			t.Fatalf("whose is it? %v", page["user_id"])
+			t.Fatalf("the page's user_id is %v, want u_1", page["user_id"])
 		}
 		list := page["notifications"].([]any)
 		sizes = append(sizes, len(list))
@@ -45,18 +45,18 @@ func TestInboxPages(t *testing.T) {
 		for i, entry := range list {
 			n := entry.(map[string]any)
 			if cursor == "" && i == 0 && n["event_type"] != "EntitlementRevoked" {
-				t.Errorf("first is %v", n)
+				t.Errorf("the first notification is %v, want the revoke", n)
 			}
 			if n["payload"].(map[string]any)["user_id"] != "u_1" {
-				t.Errorf("another's: %v", n)
+				t.Errorf("another user's notification: %v", n)
 			}
 			if at := n["created_at"].(string); at > last {
-				t.Errorf("%s after %s", at, last)
+				t.Errorf("a notification of %s comes after one of %s", at, last)
 			} else {
 				last = at
 			}
 			if n["status"] != "SENT" || n["sent_at"] == nil || n["read_at"] != nil || n["attempt_count"] != 1.0 {
-				t.Errorf("not as told once: %v", n)
+				t.Errorf("not delivered at the first attempt and unread: %v", n)
 			}
 			seen[n["notification_id"]] = true
 		}
@@ -65,11 +65,11 @@ func TestInboxPages(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(sizes) != "[100 50]" || len(seen) != older+1 {
-		t.Errorf("pages of %v, %d notifications", sizes, len(seen))
+		t.Errorf("pages of %v with %d notifications, want [100 50]", sizes, len(seen))
 	}
 }
 
-// Another's inbox is for operators only.
+// Other users' inboxes are for operators only.
 func TestInboxRole(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -78,11 +78,11 @@ func TestInboxRole(t *testing.T) {
 	system.WantProblem(t, s.Call(http.MethodGet, path, "", ""), http.StatusUnauthorized, "token_missing")
 	a := s.Call(http.MethodGet, path, s.Operator, "")
 	if a.Status != http.StatusOK || len(a.JSON(t)["notifications"].([]any)) != 0 {
-		t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+		t.Errorf("an operator is answered %d %s, want an empty inbox", a.Status, a.Body)
 	}
 }
 
-// Switched off, it is not there: nobody can tell that it ever is.
+// Switched off, the debug inbox is answered like a route that never existed.
 func TestInboxSwitchedOff(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "DEBUG_ENDPOINTS=false")
@@ -91,7 +91,7 @@ func TestInboxSwitchedOff(t *testing.T) {
 		a := s.Call(http.MethodGet, "/debug/notification/inbox/u_1", token, "")
 		system.WantProblem(t, a, http.StatusNotFound, "route_not_found")
 		if string(a.Body) != string(nowhere.Body) {
-			t.Errorf("%s: %s", name, a.Body)
+			t.Errorf("%s: answered %s, want %s", name, a.Body, nowhere.Body)
 		}
 	}
 }

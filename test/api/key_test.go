@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A write without a usable key is refused before anything is done.
+// A write without a usable key is refused before it has any effect.
 func TestBadIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -53,8 +53,8 @@ func TestBadIdempotencyKey(t *testing.T) {
 	}
 }
 
-// A quoted key is the same key as the bare one: some clients send structured
-// fields, some do not, and a retry may go through another client.
+// A quoted key equals the bare one: some clients send structured fields, some do not, and
+// a retry may come from another client.
 func TestQuotedKey(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -70,7 +70,7 @@ func TestQuotedKey(t *testing.T) {
 		first := s.Post(system.GrantsPath, test.first, body)
 		system.WantStatus(t, first, http.StatusOK)
 		if first.Header.Get("Idempotent-Replayed") != "" {
-			t.Fatalf("%s: used before", test.first)
+			t.Fatalf("the first request with %s is answered as a replay", test.first)
 		}
 		second := s.Post(system.GrantsPath, test.second, body)
 		system.WantReplay(t, first, second)

@@ -13,10 +13,10 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Whatever comes in, a log line is one line of JSON, and no secret is in it.
+// Whatever is received, each log line is one line of JSON without secrets.
 func TestLog(t *testing.T) {
 	t.Parallel()
-	s := system.Start(t) // with wakes: all functions write
+	s := system.Start(t) // with wakes: all functions log
 	const planted = "planted-Secret-7c1f"
 	nasty := []string{
 		"a\nb", "a\r\nb", "\x1b[31mred\x1b[0m", "\u009b31m", "a\u2028b", "a\u2029b", "\u202eevil", "a\x00b", "\b\b\b", "\ufeffa",
@@ -40,13 +40,13 @@ func TestLog(t *testing.T) {
 		s.Direct("grant", http.MethodPost, system.GrantsPath, text, auth.StatementHeader+": "+planted+text)
 		s.Direct("relay", http.MethodPost, "/tick", text)
 	}
-	// Secrets where they belong, and where they do not.
+	// Secrets in the right places and in wrong ones.
 	s.Call(http.MethodGet, "/v1/users/u_1/entitlements", planted, "")
 	s.Call(http.MethodGet, "/v1/users/u_1/entitlements?access_token="+planted, s.Writer, "")
 	s.Send(system.Request{Method: http.MethodGet, Path: "/v1/users/u_1/entitlements", Header: http.Header{"Authorization": {"Basic " + planted}, "Cookie": {"session=" + planted}}})
 	s.Call(http.MethodPost, system.GrantsPath, s.Writer, `{"user_id":"`+planted+`","password":"`+planted+`"}`, "Idempotency-Key: k")
 	s.Grant("told", "u_told", "item1")
-	kit.Eventually(t, "everybody is told", func() bool {
+	kit.Eventually(t, "all notifications are sent", func() bool {
 		return s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE status <> 'PUBLISHED'`) == 0 &&
 			s.Count(`SELECT count(*) FROM notification.notifications WHERE status <> 'SENT'`) == 0 &&
 			s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_told'`) == 1
@@ -54,24 +54,24 @@ func TestLog(t *testing.T) {
 
 	log := s.Log.String()
 	lines := strings.Split(strings.TrimSuffix(log, "\n"), "\n")
-	told := 0
+	notified := 0
 	for _, line := range lines {
 		var entry map[string]any
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatalf("not JSON: %q", line)
+			t.Fatalf("a log line is not JSON: %q", line)
 		}
 		if entry["level"] == nil || entry["time"] == nil || entry["msg"] == "forged" {
-			t.Errorf("forged: %s", line)
+			t.Errorf("a forged log line: %s", line)
 		}
 		if entry["msg"] == "notification" {
-			told++
+			notified++
 		}
 		if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }) {
-			t.Errorf("a control character: %q", line)
+			t.Errorf("a log line has a control character: %q", line)
 		}
 	}
-	if told == 0 || len(lines) < 10 {
-		t.Errorf("%d lines, %d notifications: is this the log?", len(lines), told)
+	if notified == 0 || len(lines) < 10 {
+		t.Errorf("%d lines, %d notifications: is this the log?", len(lines), notified)
 	}
 	var key struct{ D string }
 	kit.Must(t, json.Unmarshal([]byte(s.Settings().IdentitySigningKey), &key))
@@ -88,7 +88,7 @@ func TestLog(t *testing.T) {
 		"a statement": statement[:strings.IndexByte(statement, '.')],
 	} {
 		if len(secret) < 8 {
-			t.Fatalf("%s is %q", what, secret)
+			t.Fatalf("the secret %s is too short to be searched for: %q", what, secret)
 		}
 		if strings.Contains(log, secret) {
 			at := strings.Index(log, secret)

@@ -18,16 +18,16 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// example is a request as the document shows it.
+// example is a request made of the document's example.
 type example struct {
 	*system.Operation
 	system.Request
 	media string
-	path  map[string]string // values of the parameters in the path
+	path  map[string]string // values of the path's parameters
 }
 
-// example makes the request of an operation's example. given replaces what is in the
-// path, headers and fields of the body by name.
+// exampleOf makes the request of an operation's example. given replaces values in the
+// path, headers and fields of the body, by name.
 func exampleOf(d *system.Document, o *system.Operation, media string, given map[string]string) example {
 	e := example{Operation: o, media: media, path: map[string]string{}, Request: system.Request{Method: o.Method, Path: o.Path, Header: http.Header{}}}
 	for i := range o.Parameters {
@@ -51,7 +51,7 @@ func exampleOf(d *system.Document, o *system.Operation, media string, given map[
 	}
 	content, _ := d.At(o.Pointer + "/requestBody/content/" + system.EscapePointer(media))
 	if content != nil {
-		body, _ := json.Marshal(content["example"]) // it came out of JSON
+		body, _ := json.Marshal(content["example"]) // it was parsed from JSON
 		for name, value := range given {
 			body = regexp.MustCompile(fmt.Sprintf(`"%s":("[^"]*"|[0-9.]+)`, name)).ReplaceAll(body, []byte(`"`+name+`":`+value))
 		}
@@ -61,7 +61,7 @@ func exampleOf(d *system.Document, o *system.Operation, media string, given map[
 	return e
 }
 
-// each calls do with all operations, for each media type of its body, "" for none.
+// each calls do for every operation and every media type of its body, "" for none.
 func each(d *system.Document, do func(o *system.Operation, media string)) {
 	for _, key := range slices.Sorted(maps.Keys(d.Operations)) {
 		o := d.Operations[key]
@@ -75,13 +75,13 @@ func each(d *system.Document, do func(o *system.Operation, media string)) {
 	}
 }
 
-// statuses that the document has of an operation.
+// statuses returns the statuses that the document has for an operation.
 func statuses(d *system.Document, o *system.Operation) []string {
 	responses, _ := d.At(o.Pointer + "/responses")
 	return slices.Sorted(maps.Keys(responses))
 }
 
-// routeOf is what the registry says of an operation.
+// routeOf returns the registry's route of an operation.
 func routeOf(id string) fn.Route {
 	for _, f := range functions.All {
 		for _, route := range f.Routes {
@@ -93,7 +93,7 @@ func routeOf(id string) fn.Route {
 	return fn.EventsRoute
 }
 
-// Every example in the document is one by its schema.
+// Every example in the document fits its schema.
 func TestExamplesFit(t *testing.T) {
 	t.Parallel()
 	d, err := system.OpenAPI()
@@ -117,9 +117,9 @@ func TestExamplesFit(t *testing.T) {
 				check(pointer+"/schema", one)
 			}
 			switch many := value["examples"].(type) {
-			case []any: // of a schema
+			case []any: // in a schema
 				check(pointer, many[0])
-			case map[string]any: // of a body
+			case map[string]any: // in a body
 				for _, one := range many {
 					check(pointer+"/schema", one.(map[string]any)["value"])
 				}
@@ -133,10 +133,10 @@ func TestExamplesFit(t *testing.T) {
 	}
 	walk("", d.Whole)
 	if checked < 100 {
-		t.Errorf("only %d examples", checked)
+		t.Errorf("only %d examples were checked, want 100 and more", checked)
 	}
-	// A body without an example, or a pattern that other languages cannot read, is not
-	// documented.
+	// Every body has an example, and every pattern is readable in other languages than
+	// Go.
 	text, err := fn.OpenAPI(functions.All)
 	kit.Must(t, err)
 	for _, pattern := range regexp.MustCompile(`"pattern": ".*`).FindAllString(string(text), -1) {
@@ -151,9 +151,9 @@ func TestExamplesFit(t *testing.T) {
 	})
 }
 
-// The document is what is done: the example of every operation is taken, each refusal
-// that it has can be had, and nothing is answered that it has not (documented sees to
-// that). Only 500, which is a bug, is not provoked.
+// The document is what the functions do: every operation's example is accepted, each of
+// its refusals can be provoked, and no other answer is given (the fixture checks that).
+// Only 500, which is a bug, is not provoked.
 func TestDocumentIsWhatIsDone(t *testing.T) {
 	t.Parallel()
 	d, err := system.OpenAPI()
@@ -162,7 +162,7 @@ func TestDocumentIsWhatIsDone(t *testing.T) {
 	s := all.System
 	seen := []*system.Answers{s.Seen}
 
-	var slow sync.WaitGroup // a body that does not come takes five seconds
+	var slow sync.WaitGroup // waiting for a body that never comes takes five seconds
 	each(d, func(o *system.Operation, media string) {
 		t.Run(o.ID+" "+media, func(t *testing.T) {
 			w := all.in(t)
@@ -178,7 +178,7 @@ func TestDocumentIsWhatIsDone(t *testing.T) {
 				return
 			}
 			if a := w.Send(e.Request); a.Status >= http.StatusMultipleChoices {
-				t.Fatalf("the example is not taken: %d %s", a.Status, a.Body)
+				t.Fatalf("the example is answered %d %s, want 2xx", a.Status, a.Body)
 			}
 			w.again(d, e)
 		})
@@ -193,7 +193,7 @@ func TestDocumentIsWhatIsDone(t *testing.T) {
 			n, err := strconv.Atoi(status)
 			kit.Must(t, err)
 			if n != http.StatusInternalServerError && !slices.ContainsFunc(seen, func(a *system.Answers) bool { return a.Saw(o.ID, n) }) {
-				t.Errorf("%s: nothing was answered with %s, which the document has", o.ID, status)
+				t.Errorf("%s: the document has the answer %s, but no request got it", o.ID, status)
 			}
 		}
 	}

@@ -15,17 +15,17 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The overview is what the routes of its parts answer.
+// The overview has what the routes of its parts answer.
 func TestOverview(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
 	alice := people.Player(t, "alice")
 	first := system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
 	if list, ok := first["entitlements"].([]any); !ok || len(list) != 0 {
-		t.Errorf("who owns nothing has %v", first["entitlements"])
+		t.Errorf("a user without entitlements has %v, want []", first["entitlements"])
 	}
 	if waits, ok := first["matchmaking"].(map[string]any)["tickets"].([]any); !ok || len(waits) != 0 {
-		t.Errorf("who waits nowhere has %v", first["matchmaking"])
+		t.Errorf("a user without tickets has %v, want []", first["matchmaking"])
 	}
 	user := s.UserID(alice)
 	const many = 101
@@ -45,25 +45,25 @@ func TestOverview(t *testing.T) {
 			t.Errorf("%s: %d entitlements, and the list has %d", name, len(o["entitlements"].([]any)), len(list["entitlements"].([]any)))
 		}
 	}
-	// There is one more than a page: the cursor is that of the list.
+	// With one more than a page, the cursor is that of the list.
 	s.Grant("last", user, "item999")
 	o := s.Call(http.MethodGet, system.OverviewPath, alice, "").JSON(t)
 	cursor, _ := o["entitlements_next_cursor"].(string)
 	rest := s.Call(http.MethodGet, "/v1/users/"+user+"/entitlements?cursor="+cursor, alice, "").JSON(t)["entitlements"].([]any)
 	if len(o["entitlements"].([]any)) != many-1 || cursor == "" || len(rest) != 1 || rest[0].(map[string]any)["stock_keeping_unit"] != "item999" {
-		t.Errorf("cursor %q, after it %v", cursor, rest)
+		t.Errorf("cursor %q, then %v, want item999 alone", cursor, rest)
 	}
 	system.WantProblem(t, s.Call(http.MethodGet, system.OverviewPath, "", ""), http.StatusUnauthorized, "token_missing")
 	system.WantProblem(t, s.Call(http.MethodGet, system.OverviewPath+"?user_id=u_1", alice, ""), http.StatusUnprocessableEntity, "request_invalid")
 }
 
-// Parts are read at the same time.
+// The parts are read concurrently.
 func TestOverviewReadsAtOnce(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "OVERVIEW_TIMEOUT=10s")
 	account, entitlements, ticket := s.StandIn("account"), s.StandIn("entitlements"), s.StandIn("ticket")
 	alice := people.Player(t, "alice")
-	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK) // or it has to be found out first
+	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK) // registers alice, which would take a read first
 	const slow = 1500 * time.Millisecond
 	for _, p := range []*system.StandIn{account, entitlements, ticket} {
 		p.Answers(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("three parts of %s took %s", slow, took)
 	if took < slow || took > slow*18/10 {
-		t.Errorf("three parts of %s took %s", slow, took)
+		t.Errorf("three parts of %s each took %s together", slow, took)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 func TestOverviewPartFails(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond
-	const patience = 3 * time.Second // a busy machine; a function by itself would be given 10
+	const patience = 3 * time.Second // for a busy machine; a function alone may take 10
 	s, people := system.StartWithPeople(t, "WAKES=false", "OVERVIEW_TIMEOUT="+timeout.String())
 	alice := people.Player(t, "alice")
 	parts := map[string]*system.StandIn{"account": s.StandIn("account"), "entitlements": s.StandIn("entitlements"), "matchmaking": s.StandIn("ticket")}
@@ -128,23 +128,23 @@ func TestOverviewPartFails(t *testing.T) {
 			t.Run(which+" "+name, func(t *testing.T) {
 				system.WantOverview(t, a, map[string]string{which: fault.code})
 				if took > timeout+patience {
-					t.Errorf("it took %s", took)
+					t.Errorf("the overview took %s", took)
 				}
 			})
 		}
 	}
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
-	// Who was never met cannot be told apart from anybody without the account.
+	// Without the account, nobody can tell a new identity from a known one.
 	parts["account"].Answers(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	began := time.Now()
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, people.Player(t, "stranger"), ""), map[string]string{"account": "timeout", "entitlements": "timeout", "matchmaking": "timeout"})
 	if took := time.Since(began); took > timeout+patience {
-		t.Errorf("it took %s", took)
+		t.Errorf("the overview took %s", took)
 	}
 }
 
-// Without the accounts' database, who is known still sees what they own; without
-// any, there is still an answer.
+// Without the account database, known users still see what they own; without any
+// database, there is still an answer.
 func TestOverviewWithoutDatabases(t *testing.T) {
 	t.Parallel()
 	accounts, accountsURL := kit.Through(t, kit.Database(t))
@@ -164,7 +164,7 @@ func TestOverviewWithoutDatabases(t *testing.T) {
 	for name, a := range map[string]system.Answer{"session": alice.Do(http.MethodGet, system.OverviewPath, ""), "token": s.Call(http.MethodGet, system.OverviewPath, s.Writer, "")} {
 		o := system.WantOverview(t, a, map[string]string{"account": "unavailable"})
 		if list, _ := json.Marshal(o["entitlements"]); name == "session" && !strings.Contains(string(list), `"item1"`) {
-			t.Errorf("entitlements %s", list)
+			t.Errorf("the entitlements are %s, want item1", list)
 		}
 	}
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, stranger, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable", "matchmaking": "unavailable"})
@@ -172,7 +172,7 @@ func TestOverviewWithoutDatabases(t *testing.T) {
 	system.WantOverview(t, alice.Do(http.MethodGet, system.OverviewPath, ""), map[string]string{"account": "unavailable", "entitlements": "unavailable"})
 	accounts.Mend()
 	entitlements.Mend()
-	kit.Eventually(t, "all is there again", func() bool {
+	kit.Eventually(t, "all parts are there again", func() bool {
 		return len(alice.Do(http.MethodGet, system.OverviewPath, "").JSON(t)["errors"].(map[string]any)) == 0
 	})
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, stranger, ""), nil)

@@ -20,20 +20,20 @@ func TestPurchaseEvents(t *testing.T) {
 	} {
 		bought := send(system.Purchase("completed", mode+"1", "u_1", mode, "p_1"))
 		if bought.Status != http.StatusOK || bought.JSON(t)["status"] != "ACTIVE" || bought.Header.Get("ETag") != `"1"` {
-			t.Fatalf("%s completed: %d %v %s", mode, bought.Status, bought.Header, bought.Body)
+			t.Fatalf("%s: the purchase is answered %d %v %s, want ACTIVE at version 1", mode, bought.Status, bought.Header, bought.Body)
 		}
 		refunded := send(system.Purchase("refunded", mode+"2", "u_1", mode, "p_1"))
 		if refunded.Status != http.StatusOK || refunded.JSON(t)["status"] != "REVOKED" || refunded.Header.Get("ETag") != `"2"` {
-			t.Fatalf("%s refunded: %d %v %s", mode, refunded.Status, refunded.Header, refunded.Body)
+			t.Fatalf("%s: the refund is answered %d %v %s, want REVOKED at version 2", mode, refunded.Status, refunded.Header, refunded.Body)
 		}
 	}
-	// What it tells others is the same as that of a request.
+	// Its outbox events are the same as those of a request.
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE payload->>'source' = 'completed' AND payload->>'source_id' = 'p_1'`); n != 2 {
-		t.Errorf("%d events with the purchase's source", n)
+		t.Errorf("%d outbox events have the purchase as their source, want 2", n)
 	}
 }
 
-// An event comes any number of times, in whichever mode, and counts once.
+// An event may come any number of times, in either mode, and counts once.
 func TestRedeliveredEvent(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -45,23 +45,23 @@ func TestRedeliveredEvent(t *testing.T) {
 	system.WantReplay(t, first, s.Structured(e))
 	e.Data = strings.Replace(e.Data, ",", " ,\n", 1)
 	system.WantReplay(t, first, s.Binary(e))
-	// An Idempotency-Key is no part of an event.
+	// An Idempotency-Key is not part of an event.
 	system.WantReplay(t, first, s.Binary(e, "Idempotency-Key: another"))
 	if after := s.Rows(); after != rows {
 		t.Fatalf("a redelivery left rows:\n%s\n%s", rows, after)
 	}
 	system.AtOnce(32, func(int) {
 		if a := s.Structured(system.Purchase("completed", "e2", "u_1", "item2", "p_2")); a.Status != http.StatusOK || a.JSON(t)["version"] != 1.0 {
-			t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+			t.Errorf("another event is answered %d %s, want 200 at version 1", a.Status, a.Body)
 		}
 	})
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`); n != 2 {
-		t.Errorf("%d events went out", n)
+		t.Errorf("%d outbox events, want 2", n)
 	}
 }
 
-// Headers carry what is not plain ASCII percent-encoded (CloudEvents HTTP binding
-// 1.0.2, 3.1.3.4): the event is the same one in either mode.
+// Headers carry other characters than ASCII percent-encoded (CloudEvents HTTP binding
+// 1.0.2, 3.1.3.4): the event is the same in either mode.
 func TestRedeliveredInTheOtherMode(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -76,7 +76,7 @@ func TestRedeliveredInTheOtherMode(t *testing.T) {
 	}
 }
 
-// Source and id together name an event, however odd they are.
+// Source and id together identify an event, however odd they are.
 func TestEventIdentity(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -102,58 +102,58 @@ func TestEventIdentity(t *testing.T) {
 	for i, name := range names {
 		a := s.Structured(system.CloudEvent{ID: name[1], Source: name[0], Kind: "purchase.completed", Data: system.ChangeBody("u_1", "item1", "purchase", "p_1")})
 		if a.Status != http.StatusOK || a.JSON(t)["version"] != float64(i+1) {
-			t.Errorf("%q: %d %.300s", name, a.Status, a.Body)
+			t.Errorf("%q: answered %d %.300s, want 200 at version %d", name, a.Status, a.Body, i+1)
 		}
 	}
-	// It is not the key of a request either, even of one that looks like it.
+	// Nor does an event take the key of a request, even of one that looks like it.
 	system.WantStatus(t, s.Grant("%2Fshop 1", "u_1", "item9"), http.StatusOK)
 }
 
-// The events of one item may come in any order, but a refunded purchase never
-// gives it back, and another purchase does.
+// The events of one item may come in any order, but a refunded purchase never gives the
+// item back; another purchase does.
 func TestRefundOvertakesPurchase(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	first := s.Binary(system.Purchase("refunded", "e1", "u_1", "item1", "p_1"))
 	if first.Status != http.StatusOK || first.JSON(t)["status"] != "REVOKED" || first.Header.Get("ETag") != `"1"` {
-		t.Fatalf("refund first: %d %s", first.Status, first.Body)
+		t.Fatalf("the early refund is answered %d %s, want REVOKED at version 1", first.Status, first.Body)
 	}
 	late := s.Binary(system.Purchase("completed", "e2", "u_1", "item1", "p_1"))
 	if late.Status != http.StatusOK || late.JSON(t)["status"] != "REVOKED" || late.Header.Get("ETag") != `"2"` {
-		t.Fatalf("its purchase later: %d %s", late.Status, late.Body)
+		t.Fatalf("its late purchase is answered %d %s, want REVOKED at version 2", late.Status, late.Body)
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE event_type = 'EntitlementGranted'`); n != 0 {
-		t.Error("somebody is told of a grant that never was")
+		t.Error("there is an event for a grant that never happened")
 	}
-	// The refund stays known after its key is forgotten.
+	// The refund is remembered after its key is forgotten.
 	if n := s.Count(`WITH gone AS (DELETE FROM entitlement.idempotency_keys RETURNING 1) SELECT count(*) FROM gone`); n != 2 {
 		t.Fatalf("%d keys, want 2", n)
 	}
 	if a := s.Binary(system.Purchase("completed", "e2", "u_1", "item1", "p_1")); a.Status != http.StatusOK || a.JSON(t)["status"] != "REVOKED" {
-		t.Errorf("long after: %d %s", a.Status, a.Body)
+		t.Errorf("the purchase long after its refund is answered %d %s, want REVOKED", a.Status, a.Body)
 	}
-	// The refund was of one purchase of one item of one user.
+	// The refund counts for one purchase of one item by one user.
 	for _, e := range []system.CloudEvent{
 		system.Purchase("completed", "e3", "u_1", "item1", "p_2"),
 		system.Purchase("completed", "e4", "u_1", "item2", "p_1"),
 		system.Purchase("completed", "e5", "u_2", "item1", "p_1"),
 	} {
 		if a := s.Binary(e); a.Status != http.StatusOK || a.JSON(t)["status"] != "ACTIVE" {
-			t.Errorf("%s: %d %s", e.ID, a.Status, a.Body)
+			t.Errorf("%s: answered %d %s, want ACTIVE", e.ID, a.Status, a.Body)
 		}
 	}
-	// The refunded purchase, told once more, does not take the other one's item away.
+	// The refunded purchase, sent once more, does not revoke what another one granted.
 	if a := s.Binary(system.Purchase("completed", "e6", "u_1", "item1", "p_1")); a.Status != http.StatusOK || a.JSON(t)["status"] != "ACTIVE" {
-		t.Errorf("the refunded one after another: %d %s", a.Status, a.Body)
+		t.Errorf("the refunded purchase after another one is answered %d %s, want ACTIVE", a.Status, a.Body)
 	}
-	// Who grants by request means it: that is no purchase event.
+	// A grant by request is deliberate, and not a purchase event.
 	s.Binary(system.Purchase("refunded", "e7", "u_1", "item1", "p_2"))
 	if a := s.Post(system.GrantsPath, "support", system.ChangeBody("u_1", "item1", "goodwill", "p_1")); a.JSON(t)["status"] != "ACTIVE" {
-		t.Errorf("grant by request: %s", a.Body)
+		t.Errorf("a grant by request is answered %s, want ACTIVE", a.Body)
 	}
 }
 
-// Purchase and refund at the same moment, many times: every item ends REVOKED.
+// Purchase and refund of many items at the same moment: every item ends REVOKED.
 func TestPurchaseAndRefundAtOnce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -161,7 +161,7 @@ func TestPurchaseAndRefundAtOnce(t *testing.T) {
 	system.AtOnce(2*items, func(i int) {
 		kind := []string{"completed", "refunded"}[i%2]
 		e := system.Purchase(kind, fmt.Sprint("e", i), "u_1", fmt.Sprint("item", i/2), fmt.Sprint("p_", i/2))
-		// So many at once may wait for a connection for longer than a busy machine gives them.
+		// So many at once may wait for a connection longer than a busy machine allows.
 		var a system.Answer
 		kit.Soon(func() bool { a = s.Structured(e); return a.Status != http.StatusServiceUnavailable })
 		if a.Status != http.StatusOK {
@@ -171,14 +171,14 @@ func TestPurchaseAndRefundAtOnce(t *testing.T) {
 	if n := s.Count(`SELECT count(*) FROM entitlement.entitlements WHERE status = 'REVOKED' AND version = 2`); n != items {
 		t.Errorf("%d of %d items are REVOKED", n, items)
 	}
-	// The last that others are told agrees.
+	// The last event of each item agrees.
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE event_type = 'EntitlementRevoked' AND (payload->>'version')::int = 2`); n != items {
 		t.Errorf("%d of %d items end with EntitlementRevoked", n, items)
 	}
 }
 
-// A late purchase whose refund came first does not take what another purchase
-// gave in between.
+// A late purchase whose refund came first does not revoke what another purchase granted
+// in between.
 func TestOvertakenPurchaseTakesNothing(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -190,7 +190,7 @@ func TestOvertakenPurchaseTakesNothing(t *testing.T) {
 		a := s.Call(http.MethodPost, "/v1/events", s.Writer, system.ChangeBody("u_1", "item1", "purchase", step.purchase),
 			"ce-specversion: 1.0", "ce-source: /shop", fmt.Sprint("ce-id: e", i), "ce-type: "+step.kind)
 		if a.Status != http.StatusOK || a.JSON(t)["status"] != step.status || a.JSON(t)["version"] != float64(i+1) {
-			t.Fatalf("step %d: %d %s", i, a.Status, a.Body)
+			t.Fatalf("step %d: answered %d %s, want %s at version %d", i, a.Status, a.Body, step.status, i+1)
 		}
 	}
 }

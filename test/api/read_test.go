@@ -29,7 +29,7 @@ func skus(s *system.System, path, limit string) (pages [][]string) {
 			return pages
 		}
 		if next == "" || next == cursor {
-			s.T.Fatalf("cursor %q after %q", next, cursor)
+			s.T.Fatalf("the cursor %q follows %q", next, cursor)
 		}
 		cursor = next
 	}
@@ -37,7 +37,7 @@ func skus(s *system.System, path, limit string) (pages [][]string) {
 	return nil
 }
 
-// A list comes in pages of 100 at most, each item once, in one order.
+// A list comes in pages of at most 100, each item once, in one order.
 func TestListPages(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -46,35 +46,35 @@ func TestListPages(t *testing.T) {
 	for i := range want {
 		want[i] = fmt.Sprintf("item %03d/é", i)
 	}
-	// In another order than the list's.
+	// Added in another order than the list's.
 	system.AtOnce(items, func(i int) { s.Grant(fmt.Sprint("k", i), "u_1", want[items-1-i]) })
 	s.Grant("other", "u_2", "item 000/é")
 
 	path := "/v1/users/u_1/entitlements"
 	first := s.Call(http.MethodGet, path, s.Writer, "").JSON(t)
 	if n := len(first["entitlements"].([]any)); n != 100 || first["next_cursor"] == nil || first["user_id"] != "u_1" {
-		t.Fatalf("%d without a limit, %v", n, first["next_cursor"])
+		t.Fatalf("a page without a limit has %d items and the cursor %v, want 100 and one", n, first["next_cursor"])
 	}
 	for limit, sizes := range map[string][]int{"100": {100, 50}, "75": {75, 75}, "50": {50, 50, 50}} {
 		pages := skus(s, path, limit)
 		var all []string
 		for i, page := range pages {
 			if i >= len(sizes) || len(page) != sizes[i] {
-				t.Errorf("limit %s: page %d has %d", limit, i, len(page))
+				t.Errorf("limit %s: page %d has %d items, want pages of %v", limit, i, len(page), sizes)
 			}
 			all = append(all, page...)
 		}
-		// A page that is full and last has no cursor: nobody reads an empty page.
+		// The last page has no cursor even if it is full: no client reads an empty page.
 		if len(pages) != len(sizes) {
-			t.Errorf("limit %s: %d pages", limit, len(pages))
+			t.Errorf("limit %s: %d pages, want %d", limit, len(pages), len(sizes))
 		}
 		if slices.Sort(all); !slices.Equal(all, want) {
-			t.Errorf("limit %s: not each item once", limit)
+			t.Errorf("limit %s: the pages do not have each item once", limit)
 		}
 	}
 }
 
-// What is added while somebody pages does not make them miss what was there.
+// Items added while a client pages do not hide those that were there.
 func TestListWhileItGrows(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -87,7 +87,7 @@ func TestListWhileItGrows(t *testing.T) {
 	s.Revoke("kd", "u_1", "d")
 	rest := s.Call(http.MethodGet, "/v1/users/u_1/entitlements?cursor="+page["next_cursor"].(string), s.Writer, "").JSON(t)["entitlements"].([]any)
 	if len(rest) != 2 || rest[0].(map[string]any)["stock_keeping_unit"] != "e" || rest[1].(map[string]any)["stock_keeping_unit"] != "f" {
-		t.Errorf("the rest: %v", rest)
+		t.Errorf("the rest is %v, want e and f", rest)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestBadPage(t *testing.T) {
 			{"cursor=a", 400},
 			{"cursor=%20", 400},
 			{"cursor=YWJj%3D", 400},
-			// These decode to what no list gave out, and what Postgres refuses.
+			// These decode to what no list issued, and to what Postgres refuses.
 			{"cursor=" + encode("\xff\xfe"), 400},
 			{"cursor=" + encode("a\x00b"), 400},
 			{"cursor=" + encode("a\xffbcdefghijklmno"), 0},
@@ -126,7 +126,7 @@ func TestBadPage(t *testing.T) {
 				a := s.In(t).Call(http.MethodGet, path+"?"+test.query, s.Operator, "")
 				if test.status == 0 {
 					if a.Status >= 500 {
-						t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+						t.Errorf("answered %d %s, want 4xx", a.Status, a.Body)
 					}
 					return
 				}
@@ -134,27 +134,27 @@ func TestBadPage(t *testing.T) {
 			})
 		}
 	}
-	// One list's cursor is not another's.
+	// A cursor of one list is not valid in another.
 	system.WantProblem(t, s.Call(http.MethodGet, lists["history"]+"?cursor="+encode("item1"), s.Operator, ""), http.StatusBadRequest, "cursor_invalid")
 	system.WantProblem(t, s.Call(http.MethodGet, lists["inbox"]+"?cursor="+encode("item1"), s.Operator, ""), http.StatusBadRequest, "cursor_invalid")
 }
 
-// Of whom nothing is known, the list is empty, and not null.
+// An unknown user's list is empty, and not null.
 func TestUnknownUser(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	a := s.Call(http.MethodGet, "/v1/users/nobody/entitlements", s.Writer, "")
 	if a.Status != http.StatusOK || string(a.Body) != `{"user_id":"nobody","entitlements":[]}`+"\n" && string(a.Body) != `{"user_id":"nobody","entitlements":[]}` {
-		t.Errorf("this should not be answered %d %s", a.Status, a.Body)
+		t.Errorf("an unknown user's list is answered %d %s", a.Status, a.Body)
 	}
 	system.WantProblem(t, s.Call(http.MethodGet, "/v1/users/nobody/entitlements/item1", s.Writer, ""), http.StatusNotFound, "entitlement_not_found")
 	history := s.Call(http.MethodGet, "/v1/users/nobody/entitlements/item1/history", s.Operator, "")
 	if history.Status != http.StatusOK || len(history.JSON(t)["changes"].([]any)) != 0 {
-		t.Errorf("history: %d %s", history.Status, history.Body)
+		t.Errorf("an unknown user's history is answered %d %s", history.Status, history.Body)
 	}
 }
 
-// What a write answered is what a read shows, to the microsecond.
+// A read shows what the write answered, to the microsecond.
 func TestReadAfterWrite(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -163,7 +163,7 @@ func TestReadAfterWrite(t *testing.T) {
 	read := s.Call(http.MethodGet, "/v1/users/u_1/entitlements/item1", s.Writer, "")
 	system.WantStatus(t, read, http.StatusOK)
 	if read.Header.Get("ETag") != `"2"` || read.Header.Get("ETag") != written.Header.Get("ETag") {
-		t.Errorf("ETag %s", read.Header.Get("ETag"))
+		t.Errorf("the read has the ETag %s, want \"2\"", read.Header.Get("ETag"))
 	}
 	w, r := written.JSON(t), read.JSON(t)
 	for _, field := range []string{"user_id", "stock_keeping_unit", "status", "version"} {
@@ -184,17 +184,16 @@ func TestReadAfterWrite(t *testing.T) {
 	} {
 		for header, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} {
 			if got := a.Header.Values(header); len(got) != 1 || got[0] != want {
-				t.Errorf("%s: %s %q", name, header, got)
+				t.Errorf("%s: %s is %q, want %q", name, header, got, want)
 			}
 		}
 		if got := a.Header.Values("Content-Type"); len(got) != 1 {
-			t.Errorf("%s: Content-Type %q", name, got)
+			t.Errorf("%s: Content-Type is %q, want one", name, got)
 		}
 	}
 }
 
-// The history shows every change, newest first, and who asked for it. It is for
-// operators only.
+// The history shows every change and its caller, newest first, to operators only.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -206,7 +205,7 @@ func TestHistory(t *testing.T) {
 			s.Revoke(fmt.Sprint("k", i), "u_1", "item1")
 		}
 	}
-	s.Grant("k0", "u_1", "item1") // a replay is no change
+	s.Grant("k0", "u_1", "item1") // a replay, which is no change
 	s.Grant("other", "u_1", "item2")
 	path := "/v1/users/u_1/entitlements/item1/history"
 	system.WantProblem(t, s.Call(http.MethodGet, path, s.Writer, ""), http.StatusForbidden, "role_missing")
@@ -216,7 +215,7 @@ func TestHistory(t *testing.T) {
 		page := s.Call(http.MethodGet, path+"?cursor="+cursor, s.Operator, "").JSON(t)
 		list := page["changes"].([]any)
 		if len(list) != size {
-			t.Fatalf("a page of %d, want %d", len(list), size)
+			t.Fatalf("a page has %d changes, want %d", len(list), size)
 		}
 		for _, entry := range list {
 			change := entry.(map[string]any)
@@ -226,18 +225,18 @@ func TestHistory(t *testing.T) {
 			}
 			if change["version"] != float64(want) || change["operation"] != operation || change["status"] != status ||
 				change["reason"] != reason || change["purchase_id"] != fmt.Sprint("p_k", want-1) || change["caller"] == "" || change["event_id"] == "" {
-				t.Fatalf("version %d: %v", want, change)
+				t.Fatalf("the change to version %d is %v", want, change)
 			}
 			want--
 		}
 		cursor, _ = page["next_cursor"].(string)
 	}
 	if cursor != "" || want != 0 {
-		t.Errorf("left: %d, cursor %q", want, cursor)
+		t.Errorf("%d versions are missing, and the last cursor is %q", want, cursor)
 	}
 }
 
-// Ids are opaque: what a write takes, a read finds, through any escaping.
+// Ids are opaque: a read finds what a write accepted, however its path escapes the id.
 func TestOddIDs(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -248,27 +247,27 @@ func TestOddIDs(t *testing.T) {
 		}
 		for _, form := range []string{escaped, url.PathEscape(odd)} {
 			if form == "." || form == ".." {
-				continue // a path's own; clients must escape them
+				continue // part of a path's syntax; clients must escape them
 			}
 			s.Grant(fmt.Sprint("u", i), odd, "item1")
 			s.Grant(fmt.Sprint("i", i), "u_odd", odd)
 			list := s.Call(http.MethodGet, "/v1/users/"+form+"/entitlements", s.Writer, "")
 			if list.Status != http.StatusOK || list.JSON(t)["user_id"] != odd || len(list.JSON(t)["entitlements"].([]any)) != 1 {
-				t.Errorf("%q as %s: %d %s", odd, form, list.Status, list.Body)
+				t.Errorf("%q as %s: answered %d %s", odd, form, list.Status, list.Body)
 			}
 			one := s.Call(http.MethodGet, "/v1/users/u_odd/entitlements/"+form, s.Writer, "")
 			if one.Status != http.StatusOK || one.JSON(t)["stock_keeping_unit"] != odd {
-				t.Errorf("%q as %s: %d %s", odd, form, one.Status, one.Body)
+				t.Errorf("%q as %s: answered %d %s", odd, form, one.Status, one.Body)
 			}
 			history := s.Call(http.MethodGet, "/v1/users/u_odd/entitlements/"+form+"/history", s.Operator, "")
 			if history.Status != http.StatusOK || len(history.JSON(t)["changes"].([]any)) != 1 {
-				t.Errorf("history of %q as %s: %d %s", odd, form, history.Status, history.Body)
+				t.Errorf("the history of %q as %s: answered %d %s", odd, form, history.Status, history.Body)
 			}
 		}
 	}
 }
 
-// Lists never mix users, even where one id begins like another.
+// Lists never mix users, even if one id is a prefix of another.
 func TestListIsOneUsers(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -278,7 +277,7 @@ func TestListIsOneUsers(t *testing.T) {
 	for _, user := range []string{"u", "u_1", "U_1", "u%1"} {
 		pages := skus(s, "/v1/users/"+url.PathEscape(user)+"/entitlements", "100")
 		if len(pages) != 1 || !slices.Equal(pages[0], []string{"of " + user}) {
-			t.Errorf("%s: %q", user, pages)
+			t.Errorf("the list of %s is %q", user, pages)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The same request with the same key gets the first answer, byte for byte,
-// however its JSON is written and whatever happened since.
+// A request repeated with its key gets the first answer, byte for byte, however its JSON
+// is spelled and whatever happened since.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -23,12 +23,12 @@ func TestReplay(t *testing.T) {
 			first := s.Post(path, "k1", system.ChangeBody(user, "itém", "purchase", "p_1"))
 			system.WantStatus(t, first, http.StatusOK)
 			if first.Header["Idempotent-Replayed"] != nil || first.Header.Get("ETag") != `"1"` {
-				t.Fatalf("first: %v", first.Header)
+				t.Fatalf("the first answer has the headers %v", first.Header)
 			}
 			if got := first.JSON(t); got["user_id"] != user || got["version"] != 1.0 || len(got) != 5 {
-				t.Fatalf("first: %s", first.Body)
+				t.Fatalf("the first answer is %s", first.Body)
 			}
-			// It moves on.
+			// The entitlement changes meanwhile.
 			system.WantStatus(t, s.Grant("k2"+user, user, "itém"), http.StatusOK)
 			system.WantStatus(t, s.Revoke("k3"+user, user, "itém"), http.StatusOK)
 			rows := s.Rows()
@@ -47,7 +47,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A key stands for one request: any other one with it is refused.
+// A key stands for one request: any other with it is refused.
 func TestReusedKey(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -85,14 +85,14 @@ func TestKeyScope(t *testing.T) {
 
 	revoked := s.Post(system.RevokesPath, "k1", body)
 	if revoked.Status != http.StatusOK || revoked.JSON(t)["status"] != "REVOKED" || revoked.Header["Idempotent-Replayed"] != nil {
-		t.Fatalf("revoke with a grant's key: %d %s", revoked.Status, revoked.Body)
+		t.Fatalf("a revoke with a grant's key is answered %d %s, want 200", revoked.Status, revoked.Body)
 	}
 	other := auth.Identity{Subject: "another-service", Roles: []string{auth.RoleEntitlementWriter}}
 	theirs := s.As(other, "grant", http.MethodPost, system.GrantsPath, body, "Idempotency-Key: k1")
 	if theirs.Status != http.StatusOK || theirs.Header["Idempotent-Replayed"] != nil || theirs.Header.Get("ETag") != `"3"` {
-		t.Fatalf("another caller's key: %d %v %s", theirs.Status, theirs.Header, theirs.Body)
+		t.Fatalf("a grant with another caller's key is answered %d %v %s, want version 3", theirs.Status, theirs.Header, theirs.Body)
 	}
-	// Nor does another body tell them that the key was used.
+	// Nor does a request with another body reveal that the key was used.
 	third := auth.Identity{Subject: "third-service", Roles: []string{auth.RoleEntitlementWriter}}
 	system.WantStatus(t, s.As(third, "grant", http.MethodPost, system.GrantsPath, system.ChangeBody("u_9", "item9", "x", "y"), "Idempotency-Key: k1"), http.StatusOK)
 	if n := s.Count(`SELECT count(*) FROM entitlement.idempotency_keys WHERE idem_key = 'k1'`); n != 4 {
@@ -100,7 +100,7 @@ func TestKeyScope(t *testing.T) {
 	}
 }
 
-// Whoever lost the role does not get the stored answer either.
+// A caller who has lost the role does not get the stored answer either.
 func TestAuthoriseBeforeReplay(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -111,13 +111,12 @@ func TestAuthoriseBeforeReplay(t *testing.T) {
 	system.WantProblem(t, s.As(demoted, "grant", http.MethodPost, system.GrantsPath, body, "Idempotency-Key: k1"), http.StatusForbidden, "role_missing")
 }
 
-// A key is forgotten after its time, and is then as good as new, for another
-// request too.
+// An expired key is forgotten, and can be used again, for another request too.
 func TestExpiredKey(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	if n := s.Count(`SELECT count(*) FROM entitlement.idempotency_keys`); n != 0 {
-		t.Fatal(n)
+		t.Fatalf("%d idempotency keys, want 0", n)
 	}
 	system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
 	if n := s.Count(`SELECT count(*) FROM entitlement.idempotency_keys WHERE expires_at BETWEEN now() + '23h59m' AND now() + '24h'`); n != 1 {
@@ -130,20 +129,20 @@ func TestExpiredKey(t *testing.T) {
 	expire()
 	again := s.Grant("k1", "u_1", "item1")
 	if again.Status != http.StatusOK || again.Header["Idempotent-Replayed"] != nil || again.Header.Get("ETag") != `"2"` {
-		t.Fatalf("same request: %d %v %s", again.Status, again.Header, again.Body)
+		t.Fatalf("the same request is answered %d %v %s, want version 2", again.Status, again.Header, again.Body)
 	}
 	system.WantReplay(t, again, s.Grant("k1", "u_1", "item1"))
 	expire()
 	other := s.Grant("k1", "u_2", "item2")
 	if other.Status != http.StatusOK || other.Header["Idempotent-Replayed"] != nil || other.Header.Get("ETag") != `"1"` {
-		t.Fatalf("other request: %d %v %s", other.Status, other.Header, other.Body)
+		t.Fatalf("the other request is answered %d %v %s, want version 1", other.Status, other.Header, other.Body)
 	}
 	expire()
-	// An expired key does not save a request from its If-Match.
+	// An expired key does not exempt a request from If-Match.
 	system.WantProblem(t, s.Grant("k1", "u_2", "item2", `If-Match: "7"`), http.StatusPreconditionFailed, "version_mismatch")
 }
 
-// A retry gets its answer even though the version has moved on, by itself.
+// A retry gets its answer even though its own change moved the version on.
 func TestReplayWinsOverIfMatch(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -154,7 +153,7 @@ func TestReplayWinsOverIfMatch(t *testing.T) {
 	system.WantReplay(t, first, s.Revoke("k2", "u_1", "item1", `If-Match: 1`))
 }
 
-// 412 is not stored: the key can be used for the request that follows.
+// 412 is not stored: the corrected request can use the key.
 func TestMismatchIsNotStored(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -163,6 +162,6 @@ func TestMismatchIsNotStored(t *testing.T) {
 	system.WantStatus(t, s.Grant("k3", "u_1", "item1"), http.StatusOK)
 	a := s.Grant("k2", "u_1", "item1", `If-Match: "2"`)
 	if a.Status != http.StatusOK || a.Header["Idempotent-Replayed"] != nil || a.Header.Get("ETag") != `"3"` {
-		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
+		t.Fatalf("answered %d %v %s, want version 3", a.Status, a.Header, a.Body)
 	}
 }

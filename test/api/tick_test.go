@@ -13,7 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Many ticks at once drain what there is, once.
+// Many ticks at once handle everything that is pending, once.
 func TestTicksCoalesce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "LEASE_BATCH=10")
@@ -26,18 +26,18 @@ func TestTicksCoalesce(t *testing.T) {
 			claimed.Add(int64(report.Claimed))
 			done.Add(int64(report.Done))
 			if report.Retried+report.Dead+report.LostLease > 0 {
-				t.Errorf("%s: %+v", function, report)
+				t.Errorf("the tick of %s reports failures: %+v", function, report)
 			}
 		})
 		if claimed.Load() != events || done.Load() != events {
-			t.Errorf("%s: claimed %d, done %d of %d", function, claimed.Load(), done.Load(), events)
+			t.Errorf("%s claimed %d and did %d, want %d", function, claimed.Load(), done.Load(), events)
 		}
 		if report := s.Tick(function); report != (lease.Report{}) {
-			t.Errorf("%s found more: %+v", function, report)
+			t.Errorf("one more tick of %s reports %+v, want nothing", function, report)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT' AND attempt_count = 1`); n != events {
-		t.Errorf("%d of %d were told at the first try", n, events)
+		t.Errorf("%d of %d notifications were sent at the first attempt", n, events)
 	}
 }
 
@@ -55,16 +55,15 @@ func TestTicksOfTwoProcesses(t *testing.T) {
 			done.Add(int64(report.Done))
 		})
 		if done.Load() != events {
-			t.Errorf("%s: %d of %d", function, done.Load(), events)
+			t.Errorf("%s did %d, want %d", function, done.Load(), events)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`); n != events {
-		t.Errorf("%d of %d were told", n, events)
+		t.Errorf("%d of %d notifications were sent", n, events)
 	}
 }
 
-// A tick's body is never believed: whatever it says, what was due is done, and
-// nothing else.
+// A tick ignores its body: whatever it says, the tick does what is due and nothing else.
 func TestTickBodyIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -74,11 +73,11 @@ func TestTickBodyIsNotBelieved(t *testing.T) {
 	binary := []string{"Content-Type: application/json", "Ce-Specversion: 1.0", "Ce-ID: e1", "Ce-Source: /shop"}
 	for _, f := range functions.All {
 		if f.Schedule == 0 {
-			// Functions without ticks take none.
+			// Functions without a schedule accept no ticks.
 			for _, path := range []string{"/tick", "/"} {
-				// 405 is the gateway's start page.
+				// 405 comes from the gateway's start page.
 				if a := s.Direct(f.Name, http.MethodPost, path, ""); a.Status != http.StatusNotFound && a.Status != http.StatusMethodNotAllowed {
-					t.Errorf("%s %s: %d", f.Name, path, a.Status)
+					t.Errorf("%s %s: answered %d, want 404 or 405", f.Name, path, a.Status)
 				}
 			}
 			continue
@@ -103,21 +102,21 @@ func TestTickBodyIsNotBelieved(t *testing.T) {
 					system.WantStatus(t, got, http.StatusOK)
 					var report lease.Report
 					if err := json.Unmarshal(got.Body, &report); err != nil || report != (lease.Report{}) {
-						t.Errorf("%s %s with %s: %s", f.Name, path, name, got.Body)
+						t.Errorf("%s %s with %s: answered %s, want an empty report", f.Name, path, name, got.Body)
 					}
 				})
 			}
 		}
 	}
-	// The same ones do what is due.
+	// The same bodies do not keep ticks from what is due.
 	system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
 	for _, function := range []string{"relay", "notify", "deliver"} {
 		a := s.Direct(function, http.MethodPost, "/", forged, append(binary, "Ce-Type: x")...)
 		if a.JSON(t)["done"] != 1.0 {
-			t.Errorf("%s: %s", function, a.Body)
+			t.Errorf("the tick of %s answered %s, want one done", function, a.Body)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = 'u_1' AND status = 'SENT'`); n != 1 {
-		t.Errorf("%d told, want 1", n)
+		t.Errorf("%d notifications were sent, want 1", n)
 	}
 }

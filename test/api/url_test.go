@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// What no route takes is a problem too, and never a redirect: the one of ServeMux
-// escapes twice, so that a%2Fb becomes a%252Fb, which is another user.
+// A URL without a route is answered with a problem too, and never with a redirect: that
+// of ServeMux escapes twice and turns a%2Fb into a%252Fb, another user.
 func TestUnknownURL(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -74,7 +74,7 @@ func TestUnknownURL(t *testing.T) {
 				a := s.Send(system.Request{Method: test.method, Path: test.path, Token: s.Writer, Header: header, Body: body})
 				system.WantProblem(t, a, test.status, test.code)
 				if allow := a.Header.Get("Allow"); (allow != "") != (test.status == 405) {
-					t.Errorf("Allow %q", allow)
+					t.Errorf("answered %d with Allow %q", test.status, allow)
 				}
 			})
 		})
@@ -86,8 +86,8 @@ func TestUnknownURL(t *testing.T) {
 	}
 }
 
-// Go's server answers these before any handler; what counts is that they are
-// refused, and that the next connection is served.
+// Go's server answers these before any handler; it matters that they are refused and the
+// next connection is served.
 func TestBrokenRequests(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -116,7 +116,7 @@ func TestBrokenRequests(t *testing.T) {
 				response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				kit.Must(t, err)
 				if response.StatusCode >= 500 || response.StatusCode < 400 && name != "options for all" {
-					t.Errorf("answered %s", response.Status)
+					t.Errorf("answered %s, want 4xx", response.Status)
 				}
 			})
 		})
@@ -124,7 +124,7 @@ func TestBrokenRequests(t *testing.T) {
 	system.WantStatus(t, s.Call(http.MethodGet, "/health/liveness", "", ""), http.StatusOK)
 }
 
-// A client that sends its body slowly is told so, and is not taken for a function
+// A client that sends its body slowly is answered 408, and is not reported as a function
 // that failed.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
@@ -139,6 +139,6 @@ func TestSlowBody(t *testing.T) {
 	kit.Must(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusRequestTimeout {
-		t.Errorf("answered %s", response.Status)
+		t.Errorf("answered %s, want 408", response.Status)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The registry lists exactly whom the code of a function wakes: one that is missing
-// would not be woken, and one too many would be let through the network for nothing.
+// The registry lists exactly the functions that a function's code wakes: a missing one
+// would not be woken, and a needless one opens the network for nothing.
 func TestWakesAreListed(t *testing.T) {
 	t.Parallel()
 	scheduled := map[string]bool{}
@@ -31,21 +31,21 @@ func TestWakesAreListed(t *testing.T) {
 		})
 		for _, name := range f.Wakes {
 			if !found[name] {
-				t.Errorf("the registry says that %s wakes %s, and its code does not", f.Name, name)
+				t.Errorf("the registry says that %s wakes %s, but its code does not", f.Name, name)
 			}
 			delete(found, name)
 		}
 		for name := range found {
-			t.Errorf("%s names %s, and is not listed as waking it", f.Name, name)
+			t.Errorf("%s names %s, but the registry does not say that it wakes it", f.Name, name)
 		}
 		if !slices.Equal(slices.Compact(slices.Sorted(slices.Values(f.Wakes))), slices.Sorted(slices.Values(f.Wakes))) {
-			t.Errorf("%s lists somebody twice: %v", f.Name, f.Wakes)
+			t.Errorf("%s lists a function twice: %v", f.Name, f.Wakes)
 		}
 	}
 }
 
-// names gives each string that the code of a function holds, with that of the
-// internal packages that it imports.
+// names calls each for every string in the code of a function and of the internal
+// packages that it imports.
 func names(t *testing.T, folder string, each func(string)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "functions", folder, "*.go"))

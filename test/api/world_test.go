@@ -21,14 +21,14 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// world is a system in which there is what the examples are about.
+// world is a system with everything that the examples refer to.
 type world struct {
 	*system.System
 	issuer                  *system.CodeIssuer
 	alice, operator, writer string                       // access tokens
 	browser                 *system.Visitor              // alice's
-	given                   map[string]map[string]string // what replaces examples, by operation
-	payments                [2]string                    // transfers that may be reversed
+	given                   map[string]map[string]string // replaces values of the examples, by operation
+	payments                [2]string                    // transfers that can be reversed
 	accounts                [2]string
 }
 
@@ -80,7 +80,7 @@ func (w *world) in(t *testing.T) *world {
 	return &copied
 }
 
-// caller is the token of somebody who may.
+// caller returns the token of somebody who may use the operation.
 func (w *world) caller(id string) string {
 	switch roles := routeOf(id).Roles; {
 	case slices.Contains(roles, "operator"):
@@ -91,7 +91,7 @@ func (w *world) caller(id string) string {
 	return w.alice
 }
 
-// refusals provokes the refusals that all operations have alike.
+// refusals provokes the refusals that are common to all operations.
 func (w *world) refusals(d *system.Document, e example) {
 	w.T.Helper()
 	try := func(status int, change func(r *system.Request)) {
@@ -143,8 +143,8 @@ func (w *world) refusals(d *system.Document, e example) {
 	})
 }
 
-// again provokes what comes of a request after the example was taken: its key used for
-// another one, or what it was about being over.
+// again provokes the conflicts after the example was accepted: its key with another
+// request, a ticket that is matched, an identity that is taken.
 func (w *world) again(d *system.Document, e example) {
 	w.T.Helper()
 	if !slices.Contains(statuses(d, e.Operation), "409") {
@@ -160,7 +160,7 @@ func (w *world) again(d *system.Document, e example) {
 		w.Joined(dave, "casual", "k", `{"region":"x"}`)
 		w.Tick("match")
 		r.Path, r.Token = system.TicketPath(matched), carol
-		if w.ReadTicket(carol, matched)["status"] != "MATCHED" { // with the ticket of another example
+		if w.ReadTicket(carol, matched)["status"] != "MATCHED" { // matched with another example's ticket
 			r.Path, r.Token = system.TicketPath(w.Joined(dave, "casual", "k", `{"region":"x"}`)), dave
 		}
 	case "link-identity":
@@ -175,7 +175,7 @@ func (w *world) again(d *system.Document, e example) {
 	system.WantStatus(w.T, w.Send(r), http.StatusConflict)
 }
 
-// withoutBody says that a body comes, and sends none.
+// withoutBody announces a body and sends none.
 func (w *world) withoutBody(e example) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.URL, "http://"))
 	if err != nil {
@@ -193,11 +193,11 @@ func (w *world) withoutBody(e example) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusRequestTimeout {
-		w.T.Errorf("%s without its body: %s", e.ID, response.Status)
+		w.T.Errorf("%s without its body: answered %s, want 408", e.ID, response.Status)
 	}
 }
 
-// whileLocked sends transfers twice while the first has to wait.
+// whileLocked sends each transfer twice while the first waits for a lock.
 func (w *world) whileLocked(d *system.Document) {
 	w.T.Helper()
 	for _, id := range []string{"transfer", "reverse-transfer"} {
@@ -223,7 +223,7 @@ func (w *world) whileLocked(d *system.Document) {
 		var first sync.WaitGroup
 		first.Go(func() {
 			if a := w.Send(e.Request); a.Status != http.StatusOK {
-				w.T.Errorf("%s: %d %s", id, a.Status, a.Body)
+				w.T.Errorf("%s: answered %d %s, want 200", id, a.Status, a.Body)
 			}
 		})
 		kit.Eventually(w.T, id+" runs", func() bool {
@@ -236,7 +236,7 @@ func (w *world) whileLocked(d *system.Document) {
 	}
 }
 
-// limited lets nobody ask twice.
+// limited provokes every operation's rate limit.
 func (w *world) limited(d *system.Document) *system.System {
 	s := system.StartOn(w.T, kit.Listen(w.T), "WAKES=false", "OIDC_ISSUER="+w.issuer.URL, "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=1")
 	each(d, func(o *system.Operation, media string) {
@@ -245,7 +245,7 @@ func (w *world) limited(d *system.Document) *system.System {
 	return s
 }
 
-// withoutIssuer cannot tell who calls.
+// withoutIssuer is a system that cannot authenticate callers.
 func (w *world) withoutIssuer(d *system.Document) *system.System {
 	s := system.StartOn(w.T, kit.Listen(w.T), "WAKES=false", "OIDC_ISSUER=http://127.0.0.1:1")
 	each(d, func(o *system.Operation, media string) {
@@ -256,14 +256,15 @@ func (w *world) withoutIssuer(d *system.Document) *system.System {
 	return s
 }
 
-// withoutFunctions is behind a proxy that says of each that it takes too long.
+// withoutFunctions is a system whose proxy answers for each function that it takes too
+// long.
 func (w *world) withoutFunctions(d *system.Document) *system.System {
 	s := system.StartOn(w.T, kit.Listen(w.T), "WAKES=false", "OIDC_ISSUER="+w.issuer.URL)
 	asked := ""
 	for _, f := range functions.All {
 		proxy := s.StandIn(f.Name)
 		proxy.Answers(func(rw http.ResponseWriter, r *http.Request) {
-			// Who calls is found out first.
+			// The request that identifies the caller passes.
 			if asked == r.Method+" "+r.URL.Path {
 				http.Error(rw, "too slow", http.StatusGatewayTimeout)
 				return
