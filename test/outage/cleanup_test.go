@@ -8,8 +8,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Cleanup removes what was published behind the watermark of reconcile, of each outbox,
-// and says what it keeps for it.
+// Cleanup removes published rows behind reconcile's watermark, of each outbox, and logs
+// that it keeps the others.
 func TestOutboxesAreCleanedBehindReconcile(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "RECONCILE_AFTER=1ms")
@@ -30,18 +30,18 @@ func TestOutboxesAreCleanedBehindReconcile(t *testing.T) {
 		kit.Must(t, err)
 	}
 	const kept = "published events are kept: reconcile has not passed them"
-	// A grant, an opening, and its settlement.
+	// The rows of a grant, of an opening, and of its settlement.
 	if s.Tick("cleanup"); rows() != 3 {
 		t.Fatalf("%d outbox rows are left before reconcile, want 3", rows())
 	}
 	if n := strings.Count(s.Log.String(), kept); n != 2 {
-		t.Errorf("the log says it %d times, want once for each outbox", n)
+		t.Errorf("the log says %d times that rows are kept, want once for each outbox", n)
 	}
 	s.Tick("reconcile")
 	if s.Tick("cleanup"); rows() != 0 {
-		t.Errorf("%d outbox rows are left that were reconciled", rows())
+		t.Errorf("%d reconciled outbox rows are left, want 0", rows())
 	}
 	if n := strings.Count(s.Log.String(), kept); n != 2 {
-		t.Error("the log says that rows are kept, and there are none")
+		t.Error("the log says that rows are kept, but there are none")
 	}
 }

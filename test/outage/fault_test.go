@@ -20,7 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// inject publishes a message past the relay.
+// inject publishes a message without the relay.
 func inject(s *system.System, header map[string]string, data []byte) {
 	s.T.Helper()
 	conn, err := nats.Connect(s.NATS.URL())
@@ -36,7 +36,7 @@ func inject(s *system.System, header map[string]string, data []byte) {
 	kit.Must(s.T, err)
 }
 
-// encoded is a message of our own kind whose fields a test chose.
+// encoded returns a message of our own format with fields that a test chooses.
 func encoded(t testing.TB, id, payload string) (map[string]string, []byte) {
 	t.Helper()
 	m, err := event.Encode(event.Record{ID: id, Type: "EntitlementGranted", Payload: []byte(payload)})
@@ -44,8 +44,8 @@ func encoded(t testing.TB, id, payload string) (map[string]string, []byte) {
 	return map[string]string{"ce-id": id, "ce-type": m.Type, "ce-time": time.Now().UTC().Format(time.RFC3339)}, m.Data
 }
 
-// Poison of every kind lies among good events: the good ones are told, the
-// poison is put aside with all its bytes and headers, and never comes again.
+// Poison of every kind lies among good events: the good ones become notifications; the
+// poison becomes dead letters, with all bytes and headers, and never comes again.
 func TestPoisonAmongEvents(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -90,7 +90,7 @@ func TestPoisonAmongEvents(t *testing.T) {
 	}
 	s.TryTick("notify")
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id LIKE 'u\_%'`); n != good {
-		t.Errorf("%d of %d good events are told after one tick", n, good)
+		t.Errorf("%d of %d good events are notifications after one tick", n, good)
 	}
 	for name, made := range poison {
 		if name == "NUL" || name == "no recipient" || strings.HasPrefix(name, "recipient") {
@@ -98,21 +98,21 @@ func TestPoisonAmongEvents(t *testing.T) {
 		}
 		_, data := made()
 		if n := s.Count(`SELECT count(*) FROM notification.notification_dlq WHERE raw_message = $1 AND notification_id IS NULL`, data); n != 1 {
-			t.Errorf("%s: %d dead letters", name, n)
+			t.Errorf("%s: %d dead letters, want 1", name, n)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notification_dlq`); n != len(poison) {
-		t.Errorf("%d dead letters of %d", n, len(poison))
+		t.Errorf("%d dead letters, want %d", n, len(poison))
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notification_dlq WHERE raw_headers->'a' = '["1"]'`); n != 1 {
-		t.Error("the headers are not kept")
+		t.Error("no dead letter has the headers")
 	}
 	if n := unacknowledged(s); n != 0 {
-		t.Errorf("%d messages will come again", n)
+		t.Errorf("%d messages are not acknowledged", n)
 	}
 }
 
-// unacknowledged counts what notify has yet to deal with.
+// unacknowledged counts the messages that notify has not dealt with.
 func unacknowledged(s *system.System) int {
 	s.T.Helper()
 	conn, err := nats.Connect(s.NATS.URL())
@@ -126,8 +126,8 @@ func unacknowledged(s *system.System) int {
 	return info.NumAckPending + int(info.NumPending)
 }
 
-// Postgres goes away under notify: nothing becomes a dead letter, every message
-// comes again, and all are told when it is back.
+// Postgres fails during notify: nothing becomes a dead letter, every message comes
+// again, and all become notifications when it is back.
 func TestPostgresAwayIsNoPoison(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -135,7 +135,7 @@ func TestPostgresAwayIsNoPoison(t *testing.T) {
 		s.Grant(fmt.Sprint("k", n), fmt.Sprint("u_", n), "item1")
 	}
 	s.Tick("relay")
-	// The table is away, the connections are cut: notify sees both.
+	// The table is renamed and the connections are cut: notify meets both.
 	for _, sql := range []string{
 		`ALTER TABLE notification.processed_events RENAME TO away`,
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
@@ -145,25 +145,25 @@ func TestPostgresAwayIsNoPoison(t *testing.T) {
 	}
 	for range 3 {
 		if code := s.TryTick("notify"); code == http.StatusOK && unacknowledged(s) == 0 {
-			t.Fatal("notify says that it is done")
+			t.Fatal("notify reports success")
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notification_dlq`); n != 0 {
-		t.Fatalf("%d dead letters", n)
+		t.Fatalf("%d dead letters, want 0", n)
 	}
 	_, err := s.Pool.Exec(t.Context(), `ALTER TABLE notification.away RENAME TO processed_events`)
 	kit.Must(t, err)
-	kit.Eventually(t, "all are told", func() bool {
+	kit.Eventually(t, "all are notifications", func() bool {
 		s.TryTick("notify")
 		return s.Count(`SELECT count(*) FROM notification.notifications`) == 10
 	})
 	if n := s.Count(`SELECT count(*) FROM notification.notification_dlq`); n != 0 {
-		t.Errorf("%d dead letters", n)
+		t.Errorf("%d dead letters, want 0", n)
 	}
 }
 
-// NATS is away, and comes back without its store: grants go on, and what is
-// granted then and later is told once.
+// NATS is away, and comes back without its store: grants succeed meanwhile, and what is
+// granted then and later is delivered once.
 func TestBrokerLosesItsStore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -180,7 +180,7 @@ func TestBrokerLosesItsStore(t *testing.T) {
 	tickAll()
 	kit.Must(t, own.Stop())
 	if a := s.Grant("meanwhile", "u_2", "item1"); a.Status != http.StatusOK {
-		t.Fatalf("a grant needs the broker: %d %s", a.Status, a.Body)
+		t.Fatalf("a grant without the broker answered %d %s, want 200", a.Status, a.Body)
 	}
 	for range 12 {
 		tickAll()
@@ -190,7 +190,7 @@ func TestBrokerLosesItsStore(t *testing.T) {
 	kit.Must(t, err)
 	t.Cleanup(func() { _ = again.Stop() })
 	s.Grant("after", "u_3", "item1")
-	kit.Eventually(t, "three are told", func() bool {
+	kit.Eventually(t, "three are delivered", func() bool {
 		tickAll()
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) == 3
 	})
@@ -199,30 +199,30 @@ func TestBrokerLosesItsStore(t *testing.T) {
 	}
 }
 
-// Behind a transaction pooler every statement runs in another mode of the protocol.
+// The modes that statements may run in behind a transaction pooler.
 func TestWholeSystemInEveryExecMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := system.Start(t, "WAKES=false", "POSTGRES_EXEC_MODE="+mode)
-			s.Tick("relay") // makes the stream
+			s.Tick("relay") // creates the stream
 			inject(s, map[string]string{"ce-id": "x"}, []byte{0xff})
 			s.Grant("k", "u_1", "item1")
 			s.Revoke("r", "u_1", "item1")
 			for _, function := range []string{"relay", "notify", "deliver", "cleanup"} {
 				if code := s.TryTick(function); code != http.StatusOK {
-					t.Errorf("%s: %d", function, code)
+					t.Errorf("the tick of %s answered %d, want 200", function, code)
 				}
 			}
 			if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`); n != 2 {
-				t.Errorf("%d of 2 are told", n)
+				t.Errorf("%d of 2 notifications are SENT", n)
 			}
 			if n := s.Count(`SELECT count(*) FROM notification.notification_dlq`); n != 1 {
-				t.Errorf("%d dead letters", n)
+				t.Errorf("%d dead letters, want 1", n)
 			}
 			if a := s.Call(http.MethodGet, "/debug/notification/inbox/u_1", s.Operator, ""); a.Status != http.StatusOK || !bytes.Contains(a.Body, []byte("EntitlementRevoked")) {
-				t.Errorf("inbox: %d %s", a.Status, a.Body)
+				t.Errorf("the inbox answered %d %s, want EntitlementRevoked", a.Status, a.Body)
 			}
 		})
 	}
@@ -231,7 +231,7 @@ func TestWholeSystemInEveryExecMode(t *testing.T) {
 // While the broker is away, grants are answered and their events wait.
 func TestGrantsGoOnWithoutTheBroker(t *testing.T) {
 	t.Parallel()
-	s := system.Start(t, "WAKES=false") // a drain that a wake began would coalesce with the tick below
+	s := system.Start(t, "WAKES=false") // a wake's drain would coalesce with the tick below
 	kit.Must(t, s.NATS.Stop())
 	for n := range 5 {
 		if a := s.Grant(fmt.Sprint("k", n), "u_1", "item1"); a.Status != http.StatusOK {
@@ -239,14 +239,14 @@ func TestGrantsGoOnWithoutTheBroker(t *testing.T) {
 		}
 	}
 	if code := s.TryTick("relay"); code != http.StatusServiceUnavailable {
-		t.Errorf("the relay answers %d", code)
+		t.Errorf("the relay answered %d, want 503", code)
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE status = 'PENDING' AND attempt_count = 0`); n != 5 {
 		t.Errorf("%d of 5 events wait", n)
 	}
 }
 
-// The log channel's lines are the delivery: no log level silences them.
+// The log channel's lines are deliveries: no log level suppresses them.
 func TestLogChannelIsNotSilenced(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "LOG_LEVEL=error")
@@ -255,6 +255,6 @@ func TestLogChannelIsNotSilenced(t *testing.T) {
 		s.Tick(function)
 	}
 	if log := s.Log.String(); strings.Count(log, `"msg":"notification"`) != 1 {
-		t.Errorf("the log is %q", log)
+		t.Errorf("the log lacks the one notification: %q", log)
 	}
 }

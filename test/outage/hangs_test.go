@@ -13,15 +13,15 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A Redis that hangs holds up who comes with a token by a tenth of a second, now
-// and then, while those with sessions wait for it.
+// A hanging Redis delays requests with a token by a tenth of a second, now and then,
+// while those with sessions wait for it.
 func TestRedisHangsUnderLoad(t *testing.T) {
 	t.Parallel()
 	redis := kit.Redis(t)
 	toRedis, redisURL := kit.Through(t, redis.URL())
 	s, people := system.StartWithPeople(t, "WAKES=false", "REDIS_URL="+redisURL)
 	const duration, clients, sessions = 3 * time.Second, 4, 30
-	// A player each, who asks 200 times a second at most: they may 300 times.
+	// Each client is a player and sends at most 200 requests a second; the limit is 300.
 	var tokens, owned [clients]string
 	for i := range tokens {
 		tokens[i] = people.Player(t, fmt.Sprint("player", i))
@@ -39,7 +39,7 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 		defer mutex.Unlock()
 		*list = append(*list, time.Since(at))
 		if a.Status != status {
-			t.Errorf("%d %s, want %d", a.Status, a.Body, status)
+			t.Errorf("answered %d %s, want %d", a.Status, a.Body, status)
 		}
 	}
 	var group sync.WaitGroup
@@ -61,12 +61,13 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 	slow := len(took) - func() int { n, _ := slices.BinarySearch(took, 200*time.Millisecond); return n }()
 	t.Logf("%d requests with a token: median %s, 99%% %s, most %s, %d above 200 ms; %d with a session: median %s, most %s",
 		len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], slow, len(waited), waited[len(waited)/2], waited[len(waited)-1])
-	// On a busy machine some are slow for other reasons; one that waits for Redis takes a second.
+	// On a busy machine some are slow for other reasons; one that waits for Redis takes a
+	// second.
 	if slow > len(took)/5 || took[len(took)/2] > 100*time.Millisecond || took[len(took)-1] > 900*time.Millisecond {
 		t.Errorf("with a token: median %s, most %s, %d of %d above 200 ms", took[len(took)/2], took[len(took)-1], slow, len(took))
 	}
 	if most := waited[len(waited)-1]; most > 4*time.Second {
-		t.Errorf("with a session: %s", most)
+		t.Errorf("a request with a session took %s", most)
 	}
 	toRedis.Mend()
 	kit.Eventually(t, "Redis answers again", func() bool {
@@ -74,7 +75,7 @@ func TestRedisHangsUnderLoad(t *testing.T) {
 	})
 }
 
-// Without Redis, limits go on in the process.
+// Without Redis, each process limits by itself.
 func TestLimitsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "LIMIT_ANONYMOUS_RATE=1", "LIMIT_ANONYMOUS_BURST=20", "LIMIT_PLAYER_RATE=1", "LIMIT_PLAYER_BURST=30")
@@ -89,7 +90,7 @@ func TestLimitsWithoutRedis(t *testing.T) {
 		for range 3 * test.burst {
 			a := s.Call(http.MethodGet, test.path, test.token, "")
 			if len(a.Header.Values("RateLimit-Policy")) == 0 {
-				t.Fatalf("%s: no limit at all: %v", what, a.Header)
+				t.Fatalf("%s: the answer has no RateLimit-Policy: %v", what, a.Header)
 			}
 			if a.Status == http.StatusOK {
 				allowed++
@@ -101,12 +102,12 @@ func TestLimitsWithoutRedis(t *testing.T) {
 			}
 		}
 		if most := test.burst + 2 + int(time.Since(began).Seconds()); allowed < test.burst || allowed > most {
-			t.Errorf("%s: %d were allowed, want %d", what, allowed, test.burst)
+			t.Errorf("%s: %d requests passed, want %d", what, allowed, test.burst)
 		}
 	}
 }
 
-// Postgres hangs: an overview does not.
+// An overview does not hang with Postgres.
 func TestOverviewWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
 	toPostgres, databaseURL := kit.Through(t, kit.Database(t))
@@ -117,10 +118,10 @@ func TestOverviewWhilePostgresHangs(t *testing.T) {
 	began := time.Now()
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), map[string]string{"account": "timeout", "entitlements": "timeout"})
 	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("the overview took %s", took)
 	}
 	toPostgres.Mend()
-	kit.Eventually(t, "all is there again", func() bool {
+	kit.Eventually(t, "all parts are there again", func() bool {
 		return len(s.Call(http.MethodGet, system.OverviewPath, alice, "").JSON(t)["errors"].(map[string]any)) == 0
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// A process is alive without its stores, and ready once each has answered. Then
-// it stays ready: a store that goes away shows in the answers.
+// A process is alive without its stores, and ready once each has answered. Then it stays
+// ready: an outage shows in the answers.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	database := kit.Database(t)
@@ -32,7 +32,7 @@ func TestHealth(t *testing.T) {
 	ready := func(function string) system.Answer {
 		a := s.Direct(function, http.MethodGet, "/health/readiness", "")
 		if same := s.Direct(function, http.MethodGet, "/_/ready", ""); same.Status != a.Status && a.Status != http.StatusOK {
-			// Asked a moment later, it may be ready by now, and never the other way round.
+			// The later request may find it ready already, never the other way round.
 			system.WantStatus(t, same, http.StatusOK)
 			system.WantStatus(t, s.Direct(function, http.MethodGet, "/health/readiness", ""), http.StatusOK)
 		}
@@ -53,7 +53,7 @@ func TestHealth(t *testing.T) {
 			t.Error("Retry-After is missing")
 		}
 		if strings.Contains(string(a.Body), "127.0.0.1") || strings.Contains(string(a.Body), "dial") {
-			t.Errorf("it shows its cause: %s", a.Body)
+			t.Errorf("the answer shows its cause: %s", a.Body)
 		}
 	}
 
@@ -75,11 +75,11 @@ func TestHealth(t *testing.T) {
 	for _, function := range []string{"relay", "notify", "announce", "settle", functions.GatewayName} {
 		away(ready(function))
 	}
-	// A broker that is away stops no grant.
+	// Grants do not need the broker.
 	system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
 
 	toNATS.Mend()
-	kit.Eventually(t, "all are ready", func() bool {
+	kit.Eventually(t, "all functions are ready", func() bool {
 		return s.Call(http.MethodGet, "/health/readiness", "", "").Status == http.StatusOK && ready("relay").Status == http.StatusOK && ready("notify").Status == http.StatusOK
 	})
 
@@ -98,9 +98,9 @@ func TestHealth(t *testing.T) {
 	toPostgres.Mend()
 	kit.Eventually(t, "the same request is done", func() bool { return s.Grant("k2", "u_1", "item1").Status == http.StatusOK })
 	if v := s.Count(`SELECT version FROM entitlement.entitlements`); v != 2 {
-		t.Errorf("version %d", v)
+		t.Errorf("version %d, want 2", v)
 	}
-	// Neither the password nor the user of a store is anybody's business.
+	// A store's password and user are never logged.
 	for _, secret := range []string{database, nats.URL()} {
 		u, err := url.Parse(secret)
 		kit.Must(t, err)
@@ -111,8 +111,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// The database is cut off at any moment, again and again: every answered grant
-// is there, and every retry ends in one effect.
+// The database is cut off again and again, at any moment: every answered grant is stored,
+// and every retry ends in one effect.
 func TestDatabaseComesAndGoes(t *testing.T) {
 	t.Parallel()
 	database := kit.Database(t)
@@ -125,7 +125,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 	var cutter sync.WaitGroup
 	cutter.Go(func() {
 		for range cuts {
-			kit.Pause(200 * time.Millisecond) // signing in to Postgres takes a moment
+			kit.Pause(200 * time.Millisecond) // connecting to Postgres takes a moment
 			toPostgres.Cut()
 			kit.Pause(5 * time.Millisecond)
 			toPostgres.Mend()
@@ -145,7 +145,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 					lost.Store(i, fmt.Sprint(a.Status, " ", string(a.Body)))
 				}
 				if time.Now().After(deadline) {
-					t.Errorf("k%d: %d %s", i, a.Status, a.Body)
+					t.Errorf("k%d is answered %d %s to the end", i, a.Status, a.Body)
 					break
 				}
 				kit.Pause(10 * time.Millisecond)
@@ -153,13 +153,16 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 		}
 	})
 	cutter.Wait()
-	lost.Range(func(key, value any) bool { t.Errorf("k%v was answered %v", key, value); return true })
+	lost.Range(func(key, value any) bool {
+		t.Errorf("the grant of k%v that was answered %v is lost", key, value)
+		return true
+	})
 	for _, table := range []string{"outbox_events", "entitlement_audit", "idempotency_keys"} {
 		if n := s.Count(`SELECT count(*) FROM entitlement.` + table); n != keys {
 			t.Errorf("%s has %d rows for %d keys", table, n, keys)
 		}
 	}
 	if v := s.Count(`SELECT version FROM entitlement.entitlements`); v != keys {
-		t.Errorf("version %d", v)
+		t.Errorf("version %d, want %d", v, keys)
 	}
 }

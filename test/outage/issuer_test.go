@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// startSeverableIssuer starts a development issuer that clients reach by a link.
+// startSeverableIssuer starts a development issuer that clients reach through a link.
 func startSeverableIssuer(t testing.TB, gateway string, lifetime time.Duration) (*issuer.Server, *kit.Link) {
 	t.Helper()
 	listener := kit.Listen(t)
@@ -27,8 +27,8 @@ func startSeverableIssuer(t testing.TB, gateway string, lifetime time.Duration) 
 	return server, link
 }
 
-// The issuer is away when sessions are due for renewal: they go on, and only who
-// renews waits for it; also when it hangs.
+// The issuer is away, or hangs, when sessions are due for renewal: they stay valid, and
+// only the request that renews waits for it.
 func TestRenewalWithoutIssuer(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"refuses", "hangs"} {
@@ -44,11 +44,11 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 			atMost := 2 * time.Second
 			if how == "hangs" {
 				toIssuer.Hang()
-				atMost = 8 * time.Second // session.RenewTimeout, and some
+				atMost = 8 * time.Second // more than session.RenewTimeout
 			} else {
 				toIssuer.Cut()
 			}
-			kit.Pause(time.Until(signedIn.Add(system.RenewalDue))) // the clock is the signal
+			kit.Pause(time.Until(signedIn.Add(system.RenewalDue))) // nothing signals that renewal is due
 			slow := 0
 			for round := range 2 {
 				began := time.Now()
@@ -60,17 +60,17 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 				slices.Sort(took)
 				t.Logf("round %d: fastest %s, slowest %s", round, took[0], took[len(took)-1])
 				if slices.ContainsFunc(statuses, func(status int) bool { return status != http.StatusOK }) {
-					t.Fatalf("round %d: %v", round, statuses)
+					t.Fatalf("round %d: answered %v, want 200", round, statuses)
 				}
 				if took[len(took)-1] > atMost {
-					t.Errorf("round %d: %s", round, took[len(took)-1])
+					t.Errorf("round %d: the slowest request took %s", round, took[len(took)-1])
 				}
 				if took[len(took)-1] > time.Second {
 					slow++
 				}
 			}
 			if slow > 1 {
-				t.Error("who comes after the one that tried to renew waits, too")
+				t.Error("requests after the attempt to renew wait too")
 			}
 			toIssuer.Mend()
 			system.WantStatus(t, s.Call(http.MethodGet, system.MePath, "", "", cookie), http.StatusOK)
@@ -78,8 +78,8 @@ func TestRenewalWithoutIssuer(t *testing.T) {
 	}
 }
 
-// The issuer is away from the beginning: nobody can be let in, all are told to come
-// back, and it works when it is there.
+// The issuer is away from the beginning: every caller is answered 503 with Retry-After
+// until it is there.
 func TestIssuerComesLater(t *testing.T) {
 	t.Parallel()
 	listener := kit.Listen(t)
@@ -96,15 +96,15 @@ func TestIssuerComesLater(t *testing.T) {
 	system.WantProblem(t, s.Call(http.MethodGet, system.MePath, "", ""), http.StatusUnauthorized, "token_missing")
 	page := nobody.Once(http.MethodGet, "/login", "Accept: text/html")
 	if page.Status != http.StatusServiceUnavailable || !strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") || page.Header.Get("Retry-After") == "" {
-		t.Errorf("a browser gets %d %v", page.Status, page.Header)
+		t.Errorf("a browser is answered %d %v, want a page with 503 and Retry-After", page.Status, page.Header)
 	}
 	toIssuer.Mend()
-	kit.Eventually(t, "tokens are good", func() bool { return s.Call(http.MethodGet, system.MePath, token, "").Status == http.StatusOK })
+	kit.Eventually(t, "tokens are accepted", func() bool { return s.Call(http.MethodGet, system.MePath, token, "").Status == http.StatusOK })
 	nobody.SignIn("alice", "/")
 }
 
-// Redis is away at the moment in which somebody comes back from the issuer: when
-// they send the same request again, as they are told, they are signed in.
+// Redis is away when a browser comes back from the issuer: when it sends the same request
+// again, it is signed in.
 func TestSignInGoesOnAfterRedis(t *testing.T) {
 	t.Parallel()
 	listener := kit.Listen(t)
@@ -117,6 +117,6 @@ func TestSignInGoesOnAfterRedis(t *testing.T) {
 	s.Redis = kit.StartRedis(t, s.RedisDir)
 	kit.Eventually(t, "Redis is back", func() bool { return s.Person().Once(http.MethodGet, "/login").Status == http.StatusSeeOther })
 	if a := alice.Once(http.MethodGet, back); a.Status != http.StatusSeeOther {
-		t.Errorf("the same request again: %d %s", a.Status, a.Body)
+		t.Errorf("the same request again is answered %d %s, want 303", a.Status, a.Body)
 	}
 }

@@ -15,19 +15,19 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// outages is a system of which each part can go away, and what is asked of it.
+// outages is a system whose parts can go away, and its callers.
 type outages struct {
 	*system.System
-	token   string // of the purchase service, which has been seen
+	token   string // of the purchase service; the gateway has met it
 	session *system.Person
-	user    string // whose session it is
+	user    string // the owner of session
 }
 
-// visit is what one column of the table needs anew.
+// visit is what each column of the table needs afresh.
 type visit struct {
 	name     string
-	leaving  *system.Person // who signs out
-	arriving *system.Person // who comes back from the issuer, to callback
+	leaving  *system.Person // signs out
+	arriving *system.Person // comes back from the issuer, to callback
 	callback string
 	unseen   string // an access token that the gateway has not met
 }
@@ -40,7 +40,7 @@ func (o *outages) visit(name string) visit {
 	return v
 }
 
-// opens tries to open a stream, and hangs up when it did.
+// opens opens a stream, and hangs up if that succeeds.
 func (o *outages) opens(path, header string) system.Answer {
 	o.T.Helper()
 	ctx, hangUp := context.WithCancel(context.Background())
@@ -58,8 +58,8 @@ func (o *outages) opens(path, header string) system.Answer {
 	return system.Answer{Status: response.StatusCode, Header: response.Header}
 }
 
-// What each route answers while one part is away, that it keeps the session, and
-// that it recovers by itself. A 200- is an overview of which parts are null.
+// Each route's answer while one part is away; that it keeps the session, and that the
+// part's return is enough to recover. 200- is an overview with null parts.
 func TestPartsAreAway(t *testing.T) {
 	t.Parallel()
 	listener := kit.Listen(t)
@@ -81,7 +81,7 @@ func TestPartsAreAway(t *testing.T) {
 	o.user = o.session.Do(http.MethodGet, system.MePath, "").JSON(t)["user_id"].(string)
 	o.Writer = o.token
 	system.WantStatus(t, o.Call(http.MethodGet, system.MePath, o.token, ""), http.StatusOK)
-	kit.Eventually(t, "it is ready", func() bool { return o.Call(http.MethodGet, "/health/readiness", "", "").Status == http.StatusOK })
+	kit.Eventually(t, "the process is ready", func() bool { return o.Call(http.MethodGet, "/health/readiness", "", "").Status == http.StatusOK })
 	cookie := o.session.Cookie()
 	stream := o.Follow("", "Cookie: miniserver_session="+cookie)
 
@@ -90,7 +90,7 @@ func TestPartsAreAway(t *testing.T) {
 	owned := "/v1/users/" + o.user + "/entitlements"
 	rows := []struct {
 		name string
-		// In each column: all there, Redis stopped, Redis hangs, issuer, Postgres, NATS.
+		// The columns: all there, Redis stopped, Redis hangs, issuer, Postgres, NATS.
 		want string
 		ask  func(visit) system.Answer
 	}{
@@ -108,7 +108,7 @@ func TestPartsAreAway(t *testing.T) {
 		}},
 		{"GET stream, token", "200 200 200 200 503 200", func(visit) system.Answer { return o.opens(system.StreamPath, "Authorization: Bearer "+o.token) }},
 		{"GET stream, session", "200 503 503 200 503 200", func(visit) system.Answer { return o.opens(system.StreamPath, "Cookie: miniserver_session="+cookie) }},
-		// The same join each time: it is one request.
+		// The same join each time counts as one request.
 		{"POST tickets, token", "201 503 503 201 201 201", func(visit) system.Answer { return o.JoinWith(o.token, "casual", "k1", `{}`) }},
 		{"GET tickets, token", "200 503 503 200 200 200", func(visit) system.Answer { return o.Call(http.MethodGet, system.TicketListPath, o.token, "") }},
 		{"GET stream of a ticket, token", "200 503 503 200 503 200", func(visit) system.Answer { return o.opens(system.FollowPath(ticket), "Authorization: Bearer "+o.token) }},
@@ -138,7 +138,7 @@ func TestPartsAreAway(t *testing.T) {
 			}
 			table[i] += fmt.Sprintf("  %-4s %4d ms", got, took[i].Milliseconds())
 			if want := strings.Fields(rows[i].want)[n]; got != want {
-				t.Errorf("%s: %s answers %s, want %s: %s", v.name, rows[i].name, got, want, a.Body)
+				t.Errorf("%s: %s answered %s, want %s: %s", v.name, rows[i].name, got, want, a.Body)
 			}
 			if a.Status >= http.StatusInternalServerError {
 				system.WantAway(t, a)
@@ -150,9 +150,9 @@ func TestPartsAreAway(t *testing.T) {
 		if o.session.Cookie() != cookie {
 			t.Errorf("%s: the session's cookie is lost", v.name)
 		}
-		// Who could not sign out has not, and can.
+		// A failed sign-out leaves the session, and can be repeated.
 		if now := v.leaving.Cookie(); now != "" && now != leaving {
-			t.Errorf("%s: the cookie of who could not sign out is %q", v.name, now)
+			t.Errorf("%s: after a failed sign-out the cookie is %q", v.name, now)
 		}
 		if !stream.Open() {
 			t.Fatalf("%s: the stream has ended: %v", v.name, stream.End)
@@ -164,7 +164,7 @@ func TestPartsAreAway(t *testing.T) {
 		away, back func()
 	}{
 		{"Redis is stopped", func() { toRedis.Cut(); kit.Must(t, redis.Stop()) }, func() {
-			kit.Pause(1200 * time.Millisecond) // open streams look for their session twice a second
+			kit.Pause(1200 * time.Millisecond) // open streams check their session twice a second
 			redis = kit.StartRedis(t, redisDir)
 			toRedis.Mend()
 		}},
@@ -184,12 +184,12 @@ func TestPartsAreAway(t *testing.T) {
 		began := time.Now()
 		for _, row := range rows {
 			if row.name == signOut || row.name == comeBack {
-				continue // they do what can be done once
+				continue // it can only be done once
 			}
 			kit.Eventually(t, outage.name+", and back: "+row.name, func() bool {
 				a := row.ask(v)
 				if a.Status == http.StatusUnauthorized {
-					t.Fatalf("%s: %d %s", row.name, a.Status, a.Body)
+					t.Fatalf("%s: answered %d %s after the outage", row.name, a.Status, a.Body)
 				}
 				return fmt.Sprint(a.Status) == strings.Fields(row.want)[0] && !nulls(row.name, a)
 			})
@@ -199,11 +199,11 @@ func TestPartsAreAway(t *testing.T) {
 		}
 		t.Logf("%s: all was back after %s", outage.name, time.Since(began).Round(time.Millisecond))
 	}
-	// What was granted meanwhile is told, on the stream that stayed open.
+	// What was granted meanwhile is delivered to the stream that stayed open.
 	for _, function := range []string{"relay", "notify", "deliver"} {
 		kit.Eventually(t, function, func() bool { return o.TryTick(function) == http.StatusOK })
 	}
-	kit.Eventually(t, "all grants are told", func() bool {
+	kit.Eventually(t, "all grants are delivered", func() bool {
 		for _, function := range []string{"relay", "notify", "deliver"} {
 			o.TryTick(function)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// pooled is a system whose connections to Postgres go through a PgBouncer in
-// transaction mode: far more of them than Postgres has.
+// pooled starts a system whose connections to Postgres, far more than Postgres has, go
+// through a PgBouncer in transaction mode.
 func pooled(t *testing.T, dir string, environment ...string) (*system.System, *system.People, *pgbouncer.Server) {
 	t.Helper()
 	bouncer := kit.PgBouncer(t, dir, 4)
@@ -26,8 +26,8 @@ func pooled(t *testing.T, dir string, environment ...string) (*system.System, *s
 	return s, people, bouncer
 }
 
-// The spine and transfers through four connections: what one statement leaves in a
-// session is not there, or another's, in the next.
+// Grants and transfers through four connections: what a statement leaves in a session is
+// missing, or another's, in the next.
 func TestThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	t.Run("one key at once", func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestThroughPgBouncer(t *testing.T) {
 		system.OneKeyAtOnce(t, s)
 		for _, function := range []string{"relay", "notify", "deliver"} {
 			if report := s.Tick(function); report.Done != 1 {
-				t.Errorf("%s: %+v", function, report)
+				t.Errorf("the tick of %s reports %+v, want one done", function, report)
 			}
 		}
 	})
@@ -50,9 +50,8 @@ func TestThroughPgBouncer(t *testing.T) {
 	})
 }
 
-// PgBouncer ends with all its connections while 32 clients write, and comes back:
-// who is not answered 200 is told to come again, and in the end each write was done
-// and told once.
+// PgBouncer drops all its connections while 32 clients write, and comes back: a write is
+// answered 200 or 503 with Retry-After, and in the end each is done and delivered once.
 func TestPgBouncerRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -90,7 +89,7 @@ func TestPgBouncerRestarts(t *testing.T) {
 	if n := s.Count(`SELECT count(*) FROM entitlement.entitlements WHERE version = 1`); n != clients*each {
 		t.Errorf("%d entitlements at version 1, want %d", n, clients*each)
 	}
-	kit.Eventually(t, "all are told", func() bool {
+	kit.Eventually(t, "all are delivered", func() bool {
 		s.Tick("relay")
 		s.Tick("notify")
 		s.Tick("deliver")
@@ -101,8 +100,8 @@ func TestPgBouncerRestarts(t *testing.T) {
 	}
 }
 
-// The default mode names its limits when a session begins, which this PgBouncer
-// refuses. The log says what to set.
+// The default mode sends its limits when a session begins, which this PgBouncer refuses.
+// The log says what to set.
 func TestPgBouncerNeedsExec(t *testing.T) {
 	t.Parallel()
 	s, _, _ := pooled(t, t.TempDir())
@@ -112,5 +111,5 @@ func TestPgBouncerNeedsExec(t *testing.T) {
 	if a := s.Grant("k1", "u_1", "item1"); a.Status != http.StatusServiceUnavailable {
 		t.Errorf("answered %d %s, want 503", a.Status, a.Body)
 	}
-	kit.Eventually(t, "the log says it", func() bool { return strings.Contains(s.Log.String(), "set POSTGRES_EXEC_MODE=exec") })
+	kit.Eventually(t, "the log names POSTGRES_EXEC_MODE", func() bool { return strings.Contains(s.Log.String(), "set POSTGRES_EXEC_MODE=exec") })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// 64 different requests at once with one key: one of them happens, and only
-// that one; it gets its replay, the others are told.
+// 64 different requests at once with one key: only one of them is executed; it gets its
+// replay, the others a conflict.
 func TestOneKeyManyBodiesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -23,7 +23,7 @@ func TestOneKeyManyBodiesAtOnce(t *testing.T) {
 	for _, one := range []bool{true, false} {
 		key, answers := fmt.Sprint("same", one), make([]system.Answer, clients)
 		body := func(i int) string {
-			if one { // all meet at one entitlement's row, too
+			if one { // all change one entitlement
 				return system.ChangeBody("u_1", "item1", "purchase", fmt.Sprint("p_", i))
 			}
 			return system.ChangeBody(fmt.Sprint("u_", i), "item2", "purchase", "p_1")
@@ -36,13 +36,13 @@ func TestOneKeyManyBodiesAtOnce(t *testing.T) {
 			case a.Status != http.StatusOK:
 				system.WantProblem(t, a, http.StatusConflict, "idempotency_key_reused")
 			case winner >= 0:
-				t.Errorf("%d and %d both happened", winner, i)
+				t.Errorf("%d and %d were both executed", winner, i)
 			default:
 				winner = i
 			}
 		}
 		if winner < 0 {
-			t.Fatal("nobody won")
+			t.Fatal("no request was executed")
 		}
 		if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`) - before; n != 1 {
 			t.Errorf("%d effects, want 1", n)
@@ -51,8 +51,8 @@ func TestOneKeyManyBodiesAtOnce(t *testing.T) {
 	}
 }
 
-// Duplicates of one conditional request at once: the first one moves the version
-// on, and the others are its retries, not stale.
+// Duplicates of one conditional request at once: the first moves the version on, and the
+// others are its retries, not stale requests.
 func TestOneKeyWithIfMatchAtOnce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -64,16 +64,16 @@ func TestOneKeyWithIfMatchAtOnce(t *testing.T) {
 		system.AtOnce(clients, func(i int) { answers[i] = s.Grant(fmt.Sprint("k", round), "u_1", "item1", match) })
 		for _, a := range answers {
 			if a.Status != http.StatusOK || string(a.Body) != string(answers[0].Body) {
-				t.Fatalf("round %d: a retry got %d %s", round, a.Status, a.Body)
+				t.Fatalf("round %d: a retry is answered %d %s, want the replay", round, a.Status, a.Body)
 			}
 		}
 	}
 	if v := s.Count(`SELECT version FROM entitlement.entitlements`); v != rounds+1 {
-		t.Errorf("version %d", v)
+		t.Errorf("version %d, want %d", v, rounds+1)
 	}
 }
 
-// Conditional requests with keys of their own compete: one of them wins.
+// Conditional requests with different keys compete: one of them wins.
 func TestIfMatchAtOnce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -86,15 +86,15 @@ func TestIfMatchAtOnce(t *testing.T) {
 		if status == http.StatusOK {
 			won++
 		} else if status != http.StatusPreconditionFailed {
-			t.Errorf("status %d", status)
+			t.Errorf("answered %d, want 200 or 412", status)
 		}
 	}
 	if won != 1 {
-		t.Errorf("%d won, want 1", won)
+		t.Errorf("%d requests won, want 1", won)
 	}
 }
 
-// An expired key that many use again at once has one effect again.
+// An expired key that many requests use at once has one effect again.
 func TestExpiredKeyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -103,19 +103,19 @@ func TestExpiredKeyAtOnce(t *testing.T) {
 		system.AtOnce(len(answers), func(i int) { answers[i] = s.Grant("k1", "u_1", "item1") })
 		for _, a := range answers {
 			if a.Status != http.StatusOK || string(a.Body) != string(answers[0].Body) {
-				t.Fatalf("round %d: %d %s", round, a.Status, a.Body)
+				t.Fatalf("round %d: answered %d %s, want 200 and one answer for all", round, a.Status, a.Body)
 			}
 		}
 		if v := s.Count(`SELECT version FROM entitlement.entitlements`); v != round {
-			t.Fatalf("round %d: version %d", round, v)
+			t.Fatalf("after round %d the version is %d", round, v)
 		}
 		_, err := s.Pool.Exec(context.Background(), `UPDATE entitlement.idempotency_keys SET expires_at = now() - interval '1 second'`)
 		kit.Must(t, err)
 	}
 }
 
-// Grants and revokes of one item at once take every version once, and audit,
-// events and answers agree on which.
+// Grants and revokes of one item at once take every version once; audit, events and
+// answers agree on each.
 func TestVersionsHaveNoGap(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -128,7 +128,7 @@ func TestVersionsHaveNoGap(t *testing.T) {
 		}
 		a := write(fmt.Sprint("k", i), "u_1", "item1")
 		if a.Status != http.StatusOK {
-			t.Errorf("%d: %d %s", i, a.Status, a.Body)
+			t.Errorf("write %d: answered %d %s, want 200", i, a.Status, a.Body)
 			return
 		}
 		versions[i] = int(a.JSON(t)["version"].(float64))
@@ -139,7 +139,7 @@ func TestVersionsHaveNoGap(t *testing.T) {
 	}
 	for v := 1; v <= writes; v++ {
 		if seen[v] != 1 {
-			t.Errorf("version %d was given %d times", v, seen[v])
+			t.Errorf("version %d was answered %d times, want once", v, seen[v])
 		}
 	}
 	for what, sql := range map[string]string{
@@ -147,7 +147,7 @@ func TestVersionsHaveNoGap(t *testing.T) {
 		"events": `SELECT count(DISTINCT payload->>'version') FROM entitlement.outbox_events WHERE (payload->>'version')::int BETWEEN 1 AND $1`,
 	} {
 		if n := s.Count(sql, writes); n != writes {
-			t.Errorf("%s has %d versions", what, n)
+			t.Errorf("%s has another number of versions than of writes: %d", what, n)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.entitlements e JOIN entitlement.entitlement_audit a USING (user_id, stock_keeping_unit, version)
@@ -157,8 +157,7 @@ func TestVersionsHaveNoGap(t *testing.T) {
 	}
 }
 
-// The connection breaks after the commit and before the answer: the retry gets
-// the answer.
+// The connection breaks between the commit and the answer: the retry gets the answer.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -174,14 +173,14 @@ func TestAnswerLost(t *testing.T) {
 	kit.Must(t, conn.Close())
 	a := s.Post(system.GrantsPath, "k1", body)
 	if a.Status != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "true" || a.Header.Get("ETag") != `"1"` {
-		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
+		t.Fatalf("the retry is answered %d %v %s, want the replay of version 1", a.Status, a.Header, a.Body)
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events`); n != 1 {
 		t.Errorf("%d events, want 1", n)
 	}
 }
 
-// Clients hang up at any moment and try again: each key has one effect.
+// Clients hang up at any moment and retry: each key has one effect.
 func TestClientsHangUp(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
@@ -201,7 +200,7 @@ func TestClientsHangUp(t *testing.T) {
 			response.Body.Close()
 		}
 		if a := s.Grant(fmt.Sprint("k", i), "u_1", "item1"); a.Status != http.StatusOK {
-			t.Errorf("retry: %d %s", a.Status, a.Body)
+			t.Errorf("the retry is answered %d %s, want 200", a.Status, a.Body)
 		}
 	})
 	if v := s.Count(`SELECT version FROM entitlement.entitlements`); v != keys {
@@ -209,7 +208,7 @@ func TestClientsHangUp(t *testing.T) {
 	}
 	for _, table := range []string{"outbox_events", "entitlement_audit", "idempotency_keys"} {
 		if n := s.Count(`SELECT count(*) FROM entitlement.` + table); n != keys {
-			t.Errorf("%s has %d rows", table, n)
+			t.Errorf("%s has %d rows, want %d", table, n, keys)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The broker loses its store after events were PUBLISHED and before they were
-// consumed: they are published again, and told once.
+// The broker loses its store after events were PUBLISHED and before they were consumed:
+// they are published again, and notified once.
 func TestLostByTheBroker(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "RECONCILE_AFTER=1ms")
@@ -33,20 +33,20 @@ func TestLostByTheBroker(t *testing.T) {
 		t.Fatalf("%d PUBLISHED, want 2", n)
 	}
 	if report := s.Tick("notify"); report.Claimed != 0 {
-		t.Fatalf("the store is gone, and notify got %+v", report)
+		t.Fatalf("the store is gone, but notify claimed %+v", report)
 	}
 	if report := s.Tick("reconcile"); report.Retried != 1 || report.Done != 1 {
-		t.Fatalf("reconcile: %+v", report)
+		t.Fatalf("reconcile: %+v, want one retried and one done", report)
 	}
-	// It waits for its consumer now, and is not published a third time.
+	// The event now waits for its consumer, and is not published a third time.
 	s.Tick("reconcile")
 	if n := messages(t, s); n != 1 {
-		t.Fatalf("%d messages in the new stream", n)
+		t.Fatalf("%d messages in the new stream, want 1", n)
 	}
 	if report := s.Tick("notify"); report.Done != 1 {
-		t.Fatalf("notify: %+v", report)
+		t.Fatalf("notify: %+v, want the event", report)
 	}
-	// It has arrived: the watermark passes it, and nothing is published again.
+	// The event has arrived: the watermark passes it, and nothing is published again.
 	if report := s.Tick("reconcile"); report.Done != 2 || report.Retried != 0 {
 		t.Fatalf("reconcile again: %+v", report)
 	}
@@ -58,7 +58,7 @@ func TestLostByTheBroker(t *testing.T) {
 	}
 }
 
-// What only waits for its consumer is not lost, and is not published again.
+// A message that waits for its consumer is not lost, and is not published again.
 func TestBacklogIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "RECONCILE_AFTER=1ms")
@@ -66,11 +66,11 @@ func TestBacklogIsNotLost(t *testing.T) {
 	s.Tick("relay")
 	s.Tick("reconcile")
 	if n := messages(t, s); n != 1 {
-		t.Fatalf("%d messages for one event", n)
+		t.Fatalf("%d messages for one event, want 1", n)
 	}
 }
 
-// A row that is not published yet holds the watermark.
+// A row that is not published yet holds back the watermark.
 func TestWatermarkWaitsForTheUnfinished(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "RECONCILE_AFTER=1ms")
@@ -110,7 +110,8 @@ func messages(t *testing.T, s *system.System) uint64 {
 	return info.State.Msgs
 }
 
-// A store that held many is recovered in one tick, and each is told once.
+// Many events that the broker lost are published again in one tick, and each is notified
+// once.
 func TestManyLostByTheBroker(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "RECONCILE_AFTER=1m")
@@ -125,7 +126,7 @@ func TestManyLostByTheBroker(t *testing.T) {
 	deleteStream(t, s)
 	report := s.Tick("reconcile")
 	if report.Retried != events {
-		t.Fatalf("reconcile: %+v", report)
+		t.Fatalf("reconcile: %+v, want %d retried", report, events)
 	}
 	s.Tick("notify")
 	if n := s.Count(`SELECT count(*) FROM notification.notifications`); n != events {
@@ -135,12 +136,12 @@ func TestManyLostByTheBroker(t *testing.T) {
 		t.Fatalf("reconcile again: %+v", report)
 	}
 	if report := s.Tick("reconcile"); report.Claimed != 0 {
-		t.Fatalf("the watermark did not pass: %+v", report)
+		t.Fatalf("the watermark did not pass all: %+v", report)
 	}
 }
 
-// One message is lost while the broker still knows its id: it is published again under
-// another, or the broker would say that it has it.
+// A message is lost while the broker still knows its id: it is published under another,
+// or the broker would take it for a duplicate.
 func TestLostWithinTheDuplicateWindow(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "RECONCILE_AFTER=1ms")
@@ -152,7 +153,7 @@ func TestLostWithinTheDuplicateWindow(t *testing.T) {
 	kit.Must(t, err)
 	kit.Must(t, found.DeleteMsg(t.Context(), 1))
 	if report := s.Tick("notify"); report.Claimed != 0 {
-		t.Fatalf("the message is gone, and notify got %+v", report)
+		t.Fatalf("the message is gone, but notify claimed %+v", report)
 	}
 	if report := s.Tick("reconcile"); report.Retried != 1 {
 		t.Fatalf("reconcile: %+v, want the lost event published again", report)
@@ -165,8 +166,8 @@ func TestLostWithinTheDuplicateWindow(t *testing.T) {
 	}
 }
 
-// Each consumer of an outbox has a watermark of its own, and both move: what is behind
-// them may be removed.
+// Each consumer of an outbox has its own watermark, and all move: rows behind them may be
+// removed.
 func TestWatermarksOfTransfersMove(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "RECONCILE_AFTER=1ms")
@@ -183,25 +184,25 @@ func TestWatermarksOfTransfersMove(t *testing.T) {
 		}
 		if n := s.Count(`SELECT count(*) FROM integration.outbox_events WHERE `+condition+
 			` AND event_id > coalesce((SELECT up_to FROM integration.outbox_reconciled WHERE consumer = $1), '00000000-0000-0000-0000-000000000000')`, consumer); n != 0 {
-			t.Errorf("%d events that %s has are beyond its watermark", n, consumer)
+			t.Errorf("%d events that %s has consumed are beyond its watermark", n, consumer)
 		}
 	}
 }
 
-// A consumer that never got on has a mark, too: cleanup goes by the slowest.
+// A consumer that never ran has a watermark too: cleanup goes by the slowest.
 func TestConsumerThatNeverGotOnHasAMark(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false", "RECONCILE_AFTER=1ms")
 	operator := people.Token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
 	alice := people.Player(t, "alice")
 	s.Opened(operator, s.UserID(alice), "10")
-	s.Tick("relay") // and settle never runs
+	s.Tick("relay") // settle never runs
 	s.Tick("reconcile")
 	_, err := s.Pool.Exec(t.Context(), `UPDATE integration.outbox_events SET finished_at = now() - interval '8 days'`)
 	kit.Must(t, err)
 	s.Tick("cleanup")
 	if n := s.Count(`SELECT count(*) FROM integration.outbox_events`); n != 1 {
-		t.Errorf("%d events are kept that settle never got, want 1", n)
+		t.Errorf("%d events that settle never consumed are kept, want 1", n)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Sessions, limits and open streams may have a Redis of their own: neither do queues
-// that fill theirs sign anybody out, nor is one ready without the other.
+// Sessions, limits and open streams may have their own Redis: queues that fill theirs
+// sign nobody out, and a process is ready only with those that its function needs.
 func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)
@@ -36,7 +36,7 @@ func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 	}
 	for _, prefix := range []string{"session:{", "session:subject:", "rate:limit:{player:", "open:limit:{streams:"} {
 		kit.Eventually(t, prefix+" is in the sessions' Redis", func() bool {
-			system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", alice, ""), http.StatusOK) // is counted
+			system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", alice, ""), http.StatusOK) // counts against the limit
 			keys, err := client.Keys(t.Context(), prefix+"*").Result()
 			kit.Must(t, err)
 			return len(keys) > 0
@@ -47,7 +47,7 @@ func TestSessionsInARedisOfTheirOwn(t *testing.T) {
 	system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", i.Fresh(t, "bob", nil), ""), http.StatusOK)
 	system.WantProblem(t, v.Do(http.MethodGet, "/v1/matchmaking/tickets", ""), http.StatusServiceUnavailable, "unavailable")
 
-	// A process that was just started knows neither.
+	// A new process has connected to neither.
 	if err := s.Ready(functions.GatewayName); err != nil {
 		t.Errorf("the gateway is not ready without the queues' Redis: %v", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// One domain's database is away: cleanup removes all that is due in the others, not
-// one batch, and says what failed.
+// One domain's database is away: cleanup removes everything due in the others, not only
+// one batch, and reports what failed.
 func TestCleanupBesideADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false", "NOTIFICATION_DATABASE_URL=postgres://nobody@127.0.0.1:1/nothing")
@@ -20,14 +20,14 @@ func TestCleanupBesideADatabaseThatIsAway(t *testing.T) {
 		SELECT 'c', 'grant', 'k' || n, sha256(''), 200, '{}', '1', now() - interval '1 h' FROM generate_series(1, 5000) n`)
 	kit.Must(t, err)
 	if _, answered := s.Try("cleanup"); answered == "" {
-		t.Error("cleanup does not say that a database is away")
+		t.Error("cleanup does not report that a database is away")
 	}
 	if n := s.Count(`SELECT count(*) FROM entitlement.idempotency_keys`); n != 0 {
 		t.Errorf("%d of 5,000 expired keys are left after one tick", n)
 	}
 }
 
-// An event of one subject whose acceptance waits for a lock holds up no event of another.
+// An event whose acceptance waits for a lock holds up no event of another subject.
 func TestSubjectsAreAcceptedSideBySide(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -37,7 +37,7 @@ func TestSubjectsAreAcceptedSideBySide(t *testing.T) {
 	system.WantStatus(t, s.Pay(alice, s.TransferKey(alice), from, to, "1"), http.StatusOK)
 	s.Tick("relay")
 	s.Tick("settle")
-	// Somebody else is accepting the transfer's event, and takes its time.
+	// Another transaction is accepting the transfer's event, and holds its lock.
 	tx, err := s.Pool.Begin(t.Context())
 	kit.Must(t, err)
 	_, err = tx.Exec(t.Context(), `INSERT INTO notification.processed_events (event_id)
@@ -64,8 +64,8 @@ func TestSubjectsAreAcceptedSideBySide(t *testing.T) {
 	}
 }
 
-// What a grant costs between its commit and SENT, in requests to the stores. A change
-// that adds to it makes every notification later.
+// A grant's cost between its commit and SENT, in requests to the stores. More requests
+// make every notification later.
 func TestRequestsFromGrantToSent(t *testing.T) {
 	t.Parallel()
 	counted := func(name, raw string) (setting string, link *kit.Link) {
@@ -85,10 +85,10 @@ func TestRequestsFromGrantToSent(t *testing.T) {
 				last, same = now, 0
 			}
 			same++
-			return same == 20 // looks, together longer than a fetch waits
+			return same == 20 // looks, which together take longer than a fetch waits
 		})
 	}
-	// Whatever else the machine does can only add requests: the least of some tries counts.
+	// Other work of the machine can only add requests: the least of some tries counts.
 	const mostStatements, mostMessages, tries = 10, 12, 8
 	leastStatements, leastMessages := int64(math.MaxInt64), int64(math.MaxInt64)
 	for i := range tries {

@@ -28,12 +28,12 @@ func TestSignInAtKeycloak(t *testing.T) {
 	root, err := kit.Root()
 	kit.Must(t, err)
 	type options struct {
-		lifetime time.Duration
-		told     bool
+		lifetime    time.Duration
+		backChannel bool
 	}
-	started := map[options]realKeycloak{} // it takes its time to start
-	signInSuite(t, func(s *testing.T, gateway string, lifetime time.Duration, told bool) system.Provider {
-		if running, ok := started[options{lifetime, told}]; ok {
+	started := map[options]realKeycloak{} // starting one is slow
+	signInSuite(t, func(s *testing.T, gateway string, lifetime time.Duration, backChannel bool) system.Provider {
+		if running, ok := started[options{lifetime, backChannel}]; ok {
 			return running
 		}
 		o := keycloak.Options{
@@ -41,14 +41,14 @@ func TestSignInAtKeycloak(t *testing.T) {
 			RedirectURIs: []string{gateway + "/login/callback"}, PostLogoutRedirectURIs: []string{gateway + "/"},
 			AccessTokenLifetime: lifetime, Out: t.Output(),
 		}
-		if told {
+		if backChannel {
 			o.BackChannelLogoutURL = gateway + "/logout/backchannel"
 		}
-		// It outlives the subtest that needs it first.
+		// It outlives the subtest that starts it.
 		server, err := keycloak.Start(t.Context(), o)
 		kit.Must(s, err)
 		t.Cleanup(func() { _ = server.Stop() })
-		started[options{lifetime, told}] = realKeycloak{server}
-		return started[options{lifetime, told}]
+		started[options{lifetime, backChannel}] = realKeycloak{server}
+		return started[options{lifetime, backChannel}]
 	})
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// roles are what an answer about an account says of them.
+// roles returns the roles in an answer about an account.
 func roles(t testing.TB, a system.Answer) string {
 	t.Helper()
 	system.WantStatus(t, a, http.StatusOK)
 	return fmt.Sprint(a.JSON(t)["roles"])
 }
 
-// 64 sign up at once with one identity: there is one user, and all are told so.
+// 64 registrations at once with one identity: there is one user, and all are answered
+// with it.
 func TestRegisterAtOnce(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -36,16 +37,16 @@ func TestRegisterAtOnce(t *testing.T) {
 		})
 		slices.Sort(ids)
 		if ids = slices.Compact(ids); len(ids) != 1 || !strings.HasPrefix(ids[0], "u_") {
-			t.Errorf("%s: %q", method, ids)
+			t.Errorf("%s answered the user ids %q, want one", method, ids)
 		}
 	}
 	if users, identities := s.Count(`SELECT count(*) FROM account.users`), s.Count(`SELECT count(*) FROM account.identities`); users != 2 || identities != 2 {
-		t.Errorf("%d users, %d identities, of 2", users, identities)
+		t.Errorf("%d users and %d identities, want 2 of each", users, identities)
 	}
 }
 
-// Who asks is known from then on, by whichever route, and says who they are at the
-// issuer. Another subject is another user.
+// A caller is registered by any route, and reads their own account with its identity at
+// the issuer. Another subject is another user.
 func TestMe(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -59,20 +60,20 @@ func TestMe(t *testing.T) {
 		token := people.Player(t, subject)
 		system.WantStatus(t, s.Call(first[0], first[1], token, ""), http.StatusOK)
 		if n := s.Count(`SELECT count(*) FROM account.identities WHERE subject = $1`, subject); n != 1 {
-			t.Errorf("%s: %d identities", subject, n)
+			t.Errorf("%s: %d identities, want 1", subject, n)
 		}
 		me := s.Call(http.MethodGet, system.MePath, token, "").JSON(t)
 		identities := me["identities"].([]any)
 		if len(identities) != 1 {
-			t.Fatalf("%s: %v", subject, identities)
+			t.Fatalf("%s: the account has the identities %v, want one", subject, identities)
 		}
 		identity := identities[0].(map[string]any)
 		if identity["issuer"] != people.URL || identity["subject"] != subject {
-			t.Errorf("%s: %v", subject, identity)
+			t.Errorf("%s: the account has the identity %v", subject, identity)
 		}
 		for name, at := range map[string]any{"created_at": me["created_at"], "linked_at": identity["linked_at"]} {
 			if when, err := time.Parse(time.RFC3339Nano, fmt.Sprint(at)); err != nil || time.Since(when) > time.Minute || !strings.HasSuffix(fmt.Sprint(at), "Z") {
-				t.Errorf("%s: %s is %v", subject, name, at)
+				t.Errorf("%s: %s is %v, want the current time in UTC", subject, name, at)
 			}
 		}
 		id := me["user_id"].(string)
@@ -80,26 +81,27 @@ func TestMe(t *testing.T) {
 			t.Errorf("%s and %s are one user", whose, subject)
 		}
 		ids[id] = subject
-		// Another token of the same subject, and of another client, is the same user.
+		// Another token of the same subject, even for another client, is the same user.
 		for _, azp := range []string{"miniserver-web", "ops"} {
 			if again := s.UserID(people.Token(t, map[string]any{"sub": subject, "azp": azp})); again != id {
-				t.Errorf("%s: %s, with a token for %s %s", subject, id, azp, again)
+				t.Errorf("%s is the user %s, and with a token for %s the user %s", subject, id, azp, again)
 			}
 		}
 	}
-	// A subject is this issuer's own word: case and spaces tell people apart.
+	// A subject is taken literally: case and spaces matter.
 	before := len(ids)
 	for _, subject := range []string{"x", "X", "x ", " x", "x\u00a0"} {
 		ids[s.UserID(people.Player(t, subject))] = subject
 	}
 	if len(ids) != before+5 {
-		t.Errorf("%v", ids)
+		t.Errorf("some subjects are one user: %v", ids)
 	}
 	system.WantProblem(t, s.Call(http.MethodGet, system.MePath, "", ""), http.StatusUnauthorized, "token_missing")
 	system.WantProblem(t, s.Call(http.MethodPost, system.MePath, "", ""), http.StatusUnauthorized, "token_missing")
 }
 
-// Roles are those of the token, up and down; who has none of ours is a player.
+// Roles are those of the token, more or fewer; without a known one, the caller is a
+// player.
 func TestRolesFollowTheToken(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -128,16 +130,17 @@ func TestRolesFollowTheToken(t *testing.T) {
 		{[]string{"offline_access"}, "[offline_access player]"},
 		{[]string{"Operator", "operator "}, "[Operator operator  player]"},
 	} {
-		// Reading answers with this token's and stores nothing; registering stores.
+		// Reading answers with this token's roles and stores nothing; registering stores
+		// them.
 		before := stored()
 		if got := roles(t, s.Call(http.MethodGet, system.MePath, token(test.claimed...), "")); got != test.want || before != "[]" && stored() != before {
-			t.Errorf("GET with %q: %s, stored %s", test.claimed, got, stored())
+			t.Errorf("GET with %q answered %s, stored is %s", test.claimed, got, stored())
 		}
 		if got := roles(t, s.Call(http.MethodPost, system.MePath, token(test.claimed...), "")); got != test.want || stored() != test.want {
-			t.Errorf("POST with %q: %s, stored %s", test.claimed, got, stored())
+			t.Errorf("POST with %q answered %s, stored is %s", test.claimed, got, stored())
 		}
 	}
-	// A token of before still has its role: what is stored gives none and takes none.
+	// An older token still has its role: stored roles neither give nor take any.
 	operator := token("operator")
 	s.UserID(token("player"))
 	system.WantStatus(t, s.Call(http.MethodGet, "/debug/notification/inbox/u_1", operator, ""), http.StatusOK)
@@ -148,7 +151,7 @@ func TestRolesFollowTheToken(t *testing.T) {
 	}
 }
 
-// One's own notifications, newest first, in pages that hold each once.
+// A user's own inbox, newest first, in pages that hold each notification once.
 func TestMyInbox(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -166,7 +169,7 @@ func TestMyInbox(t *testing.T) {
 	s.DeliverAll()
 	s.Grant("newest", user, "newest")
 	s.Tick("relay")
-	s.Tick("notify") // accepted and not sent: it is there all the same
+	s.Tick("notify") // accepted and not sent: it is in the inbox too
 
 	for _, limit := range []int{1, 7, 100, 0} {
 		query := "?"
@@ -183,10 +186,10 @@ func TestMyInbox(t *testing.T) {
 				n := entry.(map[string]any)
 				id := n["notification_id"].(string)
 				if seen[id] || id >= last || n["payload"].(map[string]any)["user_id"] != user {
-					t.Fatalf("limit %d: %v after %s", limit, n, last)
+					t.Fatalf("limit %d: %v comes after %s", limit, n, last)
 				}
 				if len(seen) == 0 && (n["status"] != "PENDING" || n["sent_at"] != nil) {
-					t.Errorf("the newest is %v", n)
+					t.Errorf("the newest is %v, want PENDING", n)
 				}
 				seen[id], last = true, id
 			}
@@ -195,21 +198,22 @@ func TestMyInbox(t *testing.T) {
 				break
 			}
 			if want := max(limit, 1); limit > 0 && len(list) != want || limit == 0 && len(list) != 100 {
-				t.Fatalf("limit %d: a page of %d", limit, len(list))
+				t.Fatalf("limit %d: a page has %d notifications", limit, len(list))
 			}
 		}
 		if want := (mine + 1 + max(limit, 1) - 1) / max(limit, 1); len(seen) != mine+1 || limit > 0 && pages != want || limit == 0 && pages != 2 {
-			t.Errorf("limit %d: %d of %d on %d pages", limit, len(seen), mine+1, pages)
+			t.Errorf("limit %d: %d of %d notifications on %d pages", limit, len(seen), mine+1, pages)
 		}
 	}
 	if list := s.Call(http.MethodGet, system.InboxPath, bob, "").JSON(t)["notifications"].([]any); len(list) != others {
-		t.Errorf("bob has %d", len(list))
+		t.Errorf("bob has %d notifications, want %d", len(list), others)
 	}
 	empty := s.Call(http.MethodGet, system.InboxPath, carol, "")
 	if got := strings.TrimSpace(string(empty.Body)); empty.Status != http.StatusOK || got != `{"notifications":[]}` {
-		t.Errorf("who was told nothing gets %d %s", empty.Status, got)
+		t.Errorf("an empty inbox is answered %d %s", empty.Status, got)
 	}
-	// A cursor is a place, not a permission: with another's, one's own are read.
+	// A cursor is a position, not a permission: with another user's, callers read their
+	// own.
 	page := s.Call(http.MethodGet, system.InboxPath+"?limit=1", alice, "").JSON(t)
 	for _, entry := range s.Call(http.MethodGet, system.InboxPath+"?cursor="+page["next_cursor"].(string), bob, "").JSON(t)["notifications"].([]any) {
 		if entry.(map[string]any)["payload"].(map[string]any)["user_id"] != other {
@@ -228,7 +232,7 @@ func TestMyInbox(t *testing.T) {
 	system.WantProblem(t, s.Call(http.MethodGet, system.InboxPath, "", ""), http.StatusUnauthorized, "token_missing")
 }
 
-// Reading is remembered once; what is not one's own is not there.
+// A notification is marked read once; another user's does not exist.
 func TestMarkRead(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
@@ -257,11 +261,11 @@ func TestMarkRead(t *testing.T) {
 	})
 	slices.Sort(at)
 	if at = slices.Compact(at); len(at) != 1 || !strings.HasSuffix(at[0], "Z") {
-		t.Errorf("read_at %q", at)
+		t.Errorf("read_at is %q, want one time in UTC", at)
 	}
 	again := read(id, alice).JSON(t)
 	if again["read_at"] != at[0] {
-		t.Errorf("first read at %s, later %s", at[0], again["read_at"])
+		t.Errorf("read_at was %s and is %s", at[0], again["read_at"])
 	}
 	for name, value := range first { // nothing else changes
 		if name != "read_at" && fmt.Sprint(again[name]) != fmt.Sprint(value) {
@@ -270,7 +274,7 @@ func TestMarkRead(t *testing.T) {
 	}
 	list = s.Call(http.MethodGet, system.InboxPath, alice, "").JSON(t)["notifications"].([]any)
 	if list[0].(map[string]any)["read_at"] != at[0] || list[1].(map[string]any)["read_at"] != nil {
-		t.Errorf("the inbox has %v", list)
+		t.Errorf("the inbox has %v, want only the first read", list)
 	}
 
 	unread := second["notification_id"].(string)
@@ -279,18 +283,18 @@ func TestMarkRead(t *testing.T) {
 	system.WantProblem(t, missing, http.StatusNotFound, "notification_not_found")
 	for name, a := range map[string]system.Answer{"another's": read(unread, bob), "an operator's": read(unread, people.Token(t, map[string]any{"sub": "ops"}))} {
 		if a.Status != http.StatusNotFound || string(a.Body) != string(missing.Body) {
-			t.Errorf("%s: %d %s, and an unknown one %s", name, a.Status, a.Body, missing.Body)
+			t.Errorf("%s: answered %d %s, but an unknown one %s", name, a.Status, a.Body, missing.Body)
 		}
 	}
 	for _, malformed := range []string{"x", "n_", "n_x", strings.ToUpper(unread), "u" + unread[1:], unread[2:], unread + "0", first["event_id"].(string), "%20" + unread, "%F0%9F%92%A5"} {
 		if a := read(malformed, alice); a.Status != http.StatusNotFound || string(a.Body) != string(missing.Body) {
-			t.Errorf("%q: %d %s", malformed, a.Status, a.Body)
+			t.Errorf("%q: answered %d %s, want that of an unknown one", malformed, a.Status, a.Body)
 		}
 	}
 	if n := s.Count(`SELECT count(*) FROM notification.notifications WHERE read_at IS NOT NULL`); n != 1 {
-		t.Errorf("%d are read", n)
+		t.Errorf("%d notifications are read, want 1", n)
 	}
 	system.WantProblem(t, read(unread, ""), http.StatusUnauthorized, "token_missing")
-	// A write by cookie must come from a page of ours; there is no such session either.
+	// A write by cookie must come from our own pages; this session does not exist either.
 	system.WantProblem(t, read(unread, "", "Cookie: miniserver_session=x"), http.StatusUnauthorized, "session_missing")
 }

@@ -17,21 +17,21 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// startProvider starts an issuer that sends people back to gateway. It tells the
-// gateway about sessions that end, if told is true.
-type startProvider func(t *testing.T, gateway string, lifetime time.Duration, told bool) system.Provider
+// startProvider starts an issuer that redirects to gateway and, with backChannel, sends
+// it logout tokens.
+type startProvider func(t *testing.T, gateway string, lifetime time.Duration, backChannel bool) system.Provider
 
-// signInSuite is everything that a browser does, with either issuer.
+// signInSuite tests everything that a browser does, with either issuer.
 func signInSuite(t *testing.T, begin startProvider) {
-	// One address for all: an issuer knows where people come from.
+	// One address for all: an issuer knows its clients' addresses.
 	first := kit.Listen(t)
 	address := first.Addr().String()
 	kit.Must(t, first.Close())
-	open := func(t *testing.T, lifetime time.Duration, told bool, environment ...string) (*system.System, system.Provider) {
+	open := func(t *testing.T, lifetime time.Duration, backChannel bool, environment ...string) (*system.System, system.Provider) {
 		t.Helper()
 		listener, err := net.Listen("tcp", address)
 		kit.Must(t, err)
-		p := begin(t, "http://"+listener.Addr().String(), lifetime, told)
+		p := begin(t, "http://"+listener.Addr().String(), lifetime, backChannel)
 		return system.StartOn(t, listener, append([]string{"OIDC_ISSUER=" + p.URL(), "WAKES=false"}, environment...)...), p
 	}
 
@@ -44,24 +44,24 @@ func signInSuite(t *testing.T, begin startProvider) {
 		system.WantStatus(t, me, http.StatusOK)
 		account := me.JSON(t)
 		if id, _ := account["user_id"].(string); !strings.HasPrefix(id, "u_") {
-			t.Errorf("user_id %q", id)
+			t.Errorf("user_id %q, want the prefix u_", id)
 		}
 		if roles, _ := json.Marshal(account["roles"]); string(roles) != `["player"]` {
-			t.Errorf("roles of alice: %s", roles)
+			t.Errorf("alice's roles are %s, want [\"player\"]", roles)
 		}
-		// The same person, another browser: the same account, another session.
+		// Another browser of the same person: the same account, another session.
 		again := s.Person()
 		again.SignIn("alice", "/")
 		if other := again.Do(http.MethodGet, "/v1/me", "").JSON(t); other["user_id"] != account["user_id"] {
-			t.Errorf("%v and %v", other["user_id"], account["user_id"])
+			t.Errorf("one person has the user ids %v and %v", other["user_id"], account["user_id"])
 		}
 		if again.Cookie() == alice.Cookie() || len(alice.Cookie()) < 22 {
-			t.Error("a session cookie that is not new and long")
+			t.Error("the session cookie is not a new one, or too short")
 		}
 		olga := s.Person()
 		olga.SignIn("olga", "/")
 		if roles, _ := json.Marshal(olga.Do(http.MethodGet, "/v1/me", "").JSON(t)["roles"]); string(roles) != `["operator","player"]` {
-			t.Errorf("roles of olga: %s", roles)
+			t.Errorf("olga's roles are %s, want [\"operator\",\"player\"]", roles)
 		}
 
 		old := alice.Cookie()
@@ -69,13 +69,13 @@ func signInSuite(t *testing.T, begin startProvider) {
 		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
 		system.WantStatus(t, alice.Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
 		if alice.Cookie() != "" {
-			t.Error("the cookie is still there")
+			t.Error("the session cookie is still there")
 		}
 		kept := s.Call(http.MethodGet, "/v1/me", "", "", "Cookie: miniserver_session="+old)
 		system.WantProblem(t, kept, http.StatusUnauthorized, "session_missing")
 		system.WantStatus(t, alice.Do(http.MethodPost, "/logout", "", system.CSRF), http.StatusNoContent)
 		system.WantStatus(t, again.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
-		// It is over at the issuer, too: it asks for the password again.
+		// The session at the issuer has ended too: it asks for the password again.
 		response, err := alice.Browser.Client().Get(s.URL + "/login")
 		kit.Must(t, err)
 		defer response.Body.Close()
@@ -87,7 +87,7 @@ func signInSuite(t *testing.T, begin startProvider) {
 	t.Run("tabs", func(t *testing.T) {
 		s, _ := open(t, system.SignInLifetime, true)
 		alice := s.Person()
-		// All are begun before the first is finished, and finished last to first.
+		// All sign-ins begin before the first ends, and end in reverse order.
 		const tabs = 4
 		var begun []string
 		for range tabs {
@@ -98,7 +98,7 @@ func signInSuite(t *testing.T, begin startProvider) {
 			kit.Must(t, err)
 			_ = response.Body.Close()
 			if response.StatusCode != http.StatusOK || response.Request.URL.String() != s.URL+"/docs" {
-				t.Errorf("%s at %s", response.Status, response.Request.URL)
+				t.Errorf("the sign-in ended with %s at %s", response.Status, response.Request.URL)
 			}
 		}
 		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
@@ -110,7 +110,7 @@ func signInSuite(t *testing.T, begin startProvider) {
 		alice.SignIn("alice", "/")
 		signedIn := time.Now()
 		cookie := "Cookie: miniserver_session=" + alice.Cookie()
-		kit.Pause(time.Until(signedIn.Add(system.RenewalDue))) // the clock is the signal
+		kit.Pause(time.Until(signedIn.Add(system.RenewalDue))) // nothing signals that renewal is due
 		statuses := make([]int, 24)
 		var group sync.WaitGroup
 		for i := range statuses {
@@ -118,9 +118,9 @@ func signInSuite(t *testing.T, begin startProvider) {
 		}
 		group.Wait()
 		if slices.ContainsFunc(statuses, func(status int) bool { return status != http.StatusOK }) {
-			t.Fatalf("at once, when the token was due: %v", statuses)
+			t.Fatalf("simultaneous requests when the token was due were answered %v", statuses)
 		}
-		// Nobody tells the gateway; it finds out when it renews next.
+		// The gateway gets no logout token; it finds out at the next renewal.
 		kit.Must(t, p.EndSessions("alice"))
 		kit.Eventually(t, "the session ends", func() bool {
 			return s.Call(http.MethodGet, "/v1/me", "", "", cookie).Status == http.StatusUnauthorized
@@ -148,7 +148,7 @@ func signInSuite(t *testing.T, begin startProvider) {
 		s.Writer = writer
 		system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
 		kit.Must(t, p.RotateKey())
-		// Old tokens go on, new ones are good at once.
+		// Old tokens stay valid, new ones are valid at once.
 		system.WantStatus(t, s.Grant("k2", "u_1", "item1"), http.StatusOK)
 		s.Writer = identity.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 		system.WantStatus(t, s.Grant("k3", "u_1", "item1"), http.StatusOK)
@@ -163,8 +163,8 @@ func TestSignIn(t *testing.T) {
 	signInSuite(t, system.StartIssuer)
 }
 
-// Tabs that sign in at the very same moment all get in. (Keycloak takes one
-// password at a time.)
+// Tabs that sign in at the same moment all succeed. (Keycloak takes one password at a
+// time.)
 func TestTabsAtOnce(t *testing.T) {
 	t.Parallel()
 	listener := kit.Listen(t)
@@ -181,7 +181,7 @@ func TestTabsAtOnce(t *testing.T) {
 			}
 			_ = response.Body.Close()
 			if response.StatusCode != http.StatusOK || response.Request.URL.Path != "/docs" {
-				t.Errorf("tab %d: %s at %s", i, response.Status, response.Request.URL)
+				t.Errorf("tab %d ended with %s at %s", i, response.Status, response.Request.URL)
 			}
 		})
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// Whoever has no token of this issuer, for this audience, that is still good,
-// gets 401 and nothing else happens.
+// A request without a valid token of this issuer, for this audience, is answered 401 and
+// has no effect.
 func TestBadToken(t *testing.T) {
 	t.Parallel()
 	issuer, other := system.NewPeople(t), system.NewPeople(t)
 	var err error
-	other.Key, err = rsa.GenerateKey(rand.Reader, 2048) // the issuers of tests share theirs
+	other.Key, err = rsa.GenerateKey(rand.Reader, 2048) // the test issuers share theirs
 	kit.Must(t, err)
 	s := system.Start(t, "WAKES=false", "OIDC_ISSUER="+issuer.URL)
 	good := issuer.Token(t, nil)
@@ -96,7 +96,7 @@ func TestBadToken(t *testing.T) {
 				a := s.Send(system.Request{Method: http.MethodPost, Path: system.GrantsPath, Header: header, Body: system.ChangeBody("u_1", "item1", "x", "y")})
 				system.WantProblem(t, a, http.StatusUnauthorized, code)
 				if scheme := a.Header.Get("WWW-Authenticate"); !strings.HasPrefix(scheme, "Bearer") {
-					t.Errorf("WWW-Authenticate %q", scheme)
+					t.Errorf("WWW-Authenticate %q, want Bearer", scheme)
 				}
 			})
 		})
@@ -110,21 +110,21 @@ func TestBadToken(t *testing.T) {
 		a := s.In(t).Call(http.MethodGet, "/v1/users/u_1/entitlements?access_token="+good, "", "")
 		system.WantProblem(t, a, http.StatusUnauthorized, "token_missing")
 	})
-	// They were refused for what was wrong with them: the same token without it is good.
+	// Each was refused for its own fault: without it, the token is accepted.
 	for name, token := range map[string]string{
 		"good": good, "audience as text": issuer.Token(t, map[string]any{"aud": "miniserver"}),
 		"several audiences": issuer.Token(t, map[string]any{"aud": []string{"account", "miniserver"}}),
 		"PS256":             system.Sign(t, jose.PS256, jose.JSONWebKey{Key: issuer.Key, KeyID: "k1"}, issuer.Claims(nil), nil),
 	} {
 		if a := s.Call(http.MethodGet, "/v1/users/u_1/entitlements", token, ""); a.Status != http.StatusOK {
-			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+			t.Errorf("%s: answered %d %s, want 200", name, a.Status, a.Body)
 		}
 	}
 	lower := s.Send(system.Request{Method: http.MethodGet, Path: "/v1/users/u_1/entitlements", Header: http.Header{"Authorization": {"bearer " + good}}})
-	system.WantStatus(t, lower, http.StatusOK) // the scheme has no case (RFC 9110, 11.1)
+	system.WantStatus(t, lower, http.StatusOK) // the scheme is case-insensitive (RFC 9110, 11.1)
 }
 
-// A token that was believed once is not believed after its end.
+// A token that was accepted once is refused after it expires.
 func TestTokenExpiresWhileKnown(t *testing.T) {
 	t.Parallel()
 	issuer := system.NewPeople(t)
@@ -137,7 +137,7 @@ func TestTokenExpiresWhileKnown(t *testing.T) {
 	})
 }
 
-// A token with roles that do not suffice is 403, on every route that asks for one.
+// A token without the needed role is answered 403 on every route that needs one.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	issuer := system.NewPeople(t)
@@ -159,7 +159,7 @@ func TestRoles(t *testing.T) {
 			a := s.Call(test.method, test.path, with(role), "")
 			if role == test.allowed {
 				if a.Status == http.StatusForbidden || a.Status == http.StatusUnauthorized {
-					t.Errorf("%s %s as %s: %d", test.method, test.path, role, a.Status)
+					t.Errorf("%s %s as %s: answered %d", test.method, test.path, role, a.Status)
 				}
 				continue
 			}
@@ -171,8 +171,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// Players read what is theirs. What is another's answers as if it were not there,
-// whether or not it is.
+// Players read what is theirs. What is another player's is answered like what does not
+// exist.
 func TestWhoReadsWhat(t *testing.T) {
 	t.Parallel()
 	issuer := system.NewPeople(t)
@@ -207,23 +207,23 @@ func TestWhoReadsWhat(t *testing.T) {
 			{"expired", expired, test.late},
 		} {
 			if a := s.Call(http.MethodGet, test.path, caller.token, ""); a.Status != caller.status {
-				t.Errorf("%s as %s: %d, want %d", test.path, caller.name, a.Status, caller.status)
+				t.Errorf("%s as %s: answered %d, want %d", test.path, caller.name, a.Status, caller.status)
 			}
 		}
 	}
 	there, not := s.Call(http.MethodGet, one, other, ""), s.Call(http.MethodGet, missing, other, "")
 	if string(there.Body) != string(not.Body) {
-		t.Errorf("an oracle: %s, %s", there.Body, not.Body)
+		t.Errorf("the answers for another's item and for none differ: %s, %s", there.Body, not.Body)
 	}
-	// Ids have one spelling: nothing near it is one's own.
+	// Ids have one spelling: nothing similar is the caller's own.
 	for _, near := range []string{strings.ToUpper(user), user + "%20", user + "%2F", "s_1", user[:len(user)-1]} {
 		if a := s.Call(http.MethodGet, "/v1/users/"+near+"/entitlements", owner, ""); a.Status == http.StatusOK {
-			t.Errorf("%s was read", near)
+			t.Errorf("the entitlements of %s were read", near)
 		}
 	}
 }
 
-// Tokens with key ids that nobody knows do not make us ask the issuer each time.
+// Tokens with unknown key ids do not each cause a request to the issuer.
 func TestUnknownKeysAreAskedForOnce(t *testing.T) {
 	t.Parallel()
 	issuer := system.NewPeople(t)
