@@ -63,7 +63,7 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	s, people := system.StartWithPeople(t, "WAKES=false", "OVERVIEW_TIMEOUT=10s")
 	account, entitlements, ticket := s.StandIn("account"), s.StandIn("entitlements"), s.StandIn("ticket")
 	alice := people.Player(t, "alice")
-	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK) // registers alice, which would take a read first
+	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK) // so that the gateway knows her user id
 	const slow = 1500 * time.Millisecond
 	for _, p := range []*system.StandIn{account, entitlements, ticket} {
 		p.Answers(func(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +134,7 @@ func TestOverviewPartFails(t *testing.T) {
 		}
 	}
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
-	// Without the account, nobody can tell a new identity from a known one.
+	// Without the account function a new identity has no user id, so every part fails.
 	parts["account"].Answers(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	began := time.Now()
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, people.Player(t, "stranger"), ""), map[string]string{"account": "timeout", "entitlements": "timeout", "matchmaking": "timeout"})

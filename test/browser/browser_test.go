@@ -4,7 +4,7 @@
 //
 //	go test -tags browser ./test/browser
 //
-// It needs chromium; root on Debian gets it installed. With -artifacts, the
+// It needs Chromium; for root on Debian it is installed. With -artifacts, the
 // screenshots are kept.
 package browser_test
 
@@ -24,7 +24,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The page as people use it: sign in, buy, be told at once, read it, give it back.
+// The page as people use it: sign in, buy, be notified at once, mark it read, return it.
 func TestBrowserPurchase(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -35,7 +35,7 @@ func TestBrowserPurchase(t *testing.T) {
 	b.do(chromedp.Evaluate[chromedp.Void]("window.sameDocument = true"))
 	b.click(rowButton("#goods", "Sword of Dawn"))
 	b.until("it is owned", shows("#owned", "ACTIVE")+" && "+shows("#goods", "Owned"))
-	b.until("it is told", shows("#inbox .unread", "Sword of Dawn is yours"))
+	b.until("the notification shows", shows("#inbox .unread", "Sword of Dawn is yours"))
 	b.until("it is said", shows("#message-text", "Sword of Dawn is yours"))
 	b.click(rowButton("#inbox", "Sword of Dawn is yours"))
 	b.until("it is read", "document.querySelectorAll('#inbox .unread').length === 0")
@@ -45,22 +45,22 @@ func TestBrowserPurchase(t *testing.T) {
 	b.click(rowButton("#owned", "Sword of Dawn"))
 	b.until("it is given back", shows("#owned", "REVOKED")+" && "+shows("#inbox", "is no longer yours"))
 
-	// Somebody else grants something that the shop does not know.
+	// Somebody else grants an item that the shop does not know.
 	system.WantStatus(t, s.Grant("k1", user, "<b>item1</b>"), http.StatusOK)
-	b.until("it is told, as text", shows("#inbox", "<b>item1</b> is yours")+" && "+shows("#owned", "<b>item1</b>"))
+	b.until("the notification shows as text", shows("#inbox", "<b>item1</b> is yours")+" && "+shows("#owned", "<b>item1</b>"))
 	if !b.is("window.sameDocument") {
-		t.Error("the page was loaded anew")
+		t.Error("the page was reloaded")
 	}
 	if !b.is("document.querySelectorAll('#inbox > li').length === 3") {
-		t.Errorf("told: %s", b.text("#inbox"))
+		t.Errorf("the inbox shows %s, want three notifications", b.text("#inbox"))
 	}
 	if got := s.Count(`SELECT count(*) FROM entitlement.entitlements WHERE user_id = $1`, user); got != 2 {
 		t.Errorf("%d entitlements, want 2", got)
 	}
 }
 
-// Tabs that sign in at the same time do not disturb each other, and the later
-// session takes the place of the earlier in both.
+// Tabs that sign in at the same time do not disturb each other, and the later session
+// replaces the earlier one in both.
 func TestBrowserTwoTabsSignIn(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -79,17 +79,17 @@ func TestBrowserTwoTabsSignIn(t *testing.T) {
 		b.until("both are signed in and live", signedIn+" && "+isLive)
 	}
 	if one.text("#user-id") != two.text("#user-id") {
-		t.Error("they are two people")
+		t.Error("the tabs show two users")
 	}
-	// They go on as one session.
+	// From now on they share a session.
 	one.click(rowButton("#goods", "Oaken Shield"))
-	two.until("both are told", shows("#inbox", "Oaken Shield is yours"))
+	two.until("both tabs show the notification", shows("#inbox", "Oaken Shield is yours"))
 	two.click("document.querySelector('#sign-out')")
 	one.until("both are signed out", signedOut)
 }
 
-// A sign-out in one tab shows in the others soon: in one behind another, which has
-// no stream, and on the way back to the page, too. Nothing about the person stays.
+// A sign-out in one tab soon shows in the others: in one in the background, which has no
+// stream, and after going back to the page. No data of the user stays.
 func TestBrowserSignOut(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -105,7 +105,7 @@ func TestBrowserSignOut(t *testing.T) {
 		}
 	}
 	if hidden != 1 {
-		t.Errorf("%d tabs are hidden, one was meant to be", hidden)
+		t.Errorf("%d tabs are hidden, want 1", hidden)
 	}
 	away := s.open(t, one.context)
 	away.until("every tab is signed in", signedIn)
@@ -124,8 +124,8 @@ func TestBrowserSignOut(t *testing.T) {
 	}
 }
 
-// A session that the issuer ends shows, too: no tab tells another, only the end of
-// the stream does.
+// A session that the issuer ends shows too: by the end of the stream alone, not from
+// another tab.
 func TestBrowserSessionEnds(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -135,15 +135,15 @@ func TestBrowserSessionEnds(t *testing.T) {
 	two.until("the other tab is signed in", signedIn+" && "+isLive)
 	began := time.Now()
 	if n := s.issuer.EndSessions(context.Background(), "carol"); n == 0 {
-		t.Fatal("no session to end")
+		t.Fatal("the issuer had no session to end")
 	}
 	for _, b := range []*tab{one, two} {
 		b.until("it is signed out", signedOut)
 	}
-	t.Logf("signed out %s after the issuer said so", time.Since(began).Round(time.Millisecond))
+	t.Logf("signed out %s after the issuer ended the session", time.Since(began).Round(time.Millisecond))
 }
 
-// A second identity is linked by signing in with it.
+// Signing in with a second identity links it.
 func TestBrowserLink(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -154,12 +154,12 @@ func TestBrowserLink(t *testing.T) {
 	b.atIssuer("bob")
 	b.until("both are shown", shows("#identities", issuer.AliceSubject)+" && "+shows("#identities", issuer.BobSubject))
 	if now := b.text("#user-id"); now != user {
-		t.Errorf("%s became %s", user, now)
+		t.Errorf("the user %s became %s", user, now)
 	}
 }
 
-// Everything can be done with the keyboard: what has the focus shows it, and the
-// focus stays where it was when the page changes.
+// Everything can be done with the keyboard: the focus is visible, and stays where it was
+// when the page changes.
 func TestBrowserKeyboard(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -172,11 +172,11 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.until("she is signed in", signedIn+" && "+isLive+" && "+shows("#goods", "Buy"))
 	b.tabTo("Buy Lantern of Fireflies")
 	b.do(chromedp.KeyEvent(kb.Enter))
-	b.until("she is told", shows("#inbox", "Lantern of Fireflies is yours")+" && "+shows("#owned", "ACTIVE"))
+	b.until("the notification shows", shows("#inbox", "Lantern of Fireflies is yours")+" && "+shows("#owned", "ACTIVE"))
 	if !b.is("document.activeElement === " + rowButton("#goods", "Lantern")) {
 		t.Error("the purchase took the focus away")
 	}
-	b.do(chromedp.KeyEvent(kb.Enter)) // it is owned: nothing happens
+	b.do(chromedp.KeyEvent(kb.Enter)) // the item is owned: nothing happens
 	b.tabTo("Refund Lantern of Fireflies")
 	b.tabTo("Mark read Lantern of Fireflies is yours")
 	b.do(chromedp.KeyEvent(kb.Enter))
@@ -186,7 +186,7 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.until("it is given back, and the focus is still in its row", shows("#owned", "REVOKED")+" && document.activeElement.closest('#owned > li')")
 	if n := s.Count(`SELECT coalesce(sum(version), 0)::int FROM entitlement.entitlements`); n != 2 {
-		t.Errorf("%d changes, want 2", n)
+		t.Errorf("%d changes of entitlements, want 2", n)
 	}
 	b.do(chromedp.Evaluate[chromedp.Void]("document.activeElement.blur(), document.querySelector('.brand').focus()"))
 	b.tabTo("Sign out")
@@ -194,9 +194,9 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.until("she is signed out, with the focus on signing in", signedOut+" && document.activeElement.id === 'sign-in'")
 }
 
-// A stream that breaks off comes back by itself, and what happened meanwhile shows.
-// A tab behind others has none, and catches up when it comes to the front: browsers
-// open six connections to a server, and more tabs than that must work.
+// A broken stream is reopened, and what happened meanwhile shows. A background tab has
+// none, and catches up when it comes to the front: browsers open six connections to a
+// server, and more tabs than that must work.
 func TestBrowserStream(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -214,15 +214,15 @@ func TestBrowserStream(t *testing.T) {
 		last.until("the tab is live", signedIn+" && "+isLive)
 	}
 	if !first.is("document.hidden") {
-		t.Error("the first tab is not behind the others")
+		t.Error("the first tab is not in the background")
 	}
 	system.WantStatus(t, s.Grant("k2", user, "item2"), http.StatusOK)
-	last.until("the last tab is told", shows("#inbox", "item2 is yours"))
+	last.until("the last tab shows the notification", shows("#inbox", "item2 is yours"))
 	first.front()
 	first.until("the first tab has caught up", isLive+" && "+shows("#inbox", "item2 is yours")+" && "+shows("#owned", "item2"))
 }
 
-// A part that is away says so, and the others work.
+// A part that is away shows the reason, and the others work.
 func TestBrowserPartAway(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t, "ENTITLEMENT_DATABASE_URL=postgres://127.0.0.1:1/none?connect_timeout=1")
@@ -237,19 +237,19 @@ func TestBrowserPartAway(t *testing.T) {
 	b.until("the button may be pressed again", rowButton("#goods", "Sword of Dawn")+".ariaDisabled === null")
 }
 
-// Long lists come page by page, and a page more leaves the focus where it was.
+// Long lists come page by page, and the next page leaves the focus where it was.
 func TestBrowserPages(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
 	b := s.browse(t)
 	b.signIn("alice")
 	user := b.text("#user-id")
-	b.do(chromedp.Navigate(s.origin + "/docs")) // or they would come one by one
+	b.do(chromedp.Navigate(s.origin + "/docs")) // so that they do not arrive one by one
 	const many = 105
 	for i := range many {
 		system.WantStatus(t, s.Grant(fmt.Sprint("k", i), user, fmt.Sprintf("item%03d", i)), http.StatusOK)
 	}
-	kit.Eventually(t, "all are told", func() bool {
+	kit.Eventually(t, "all notifications are sent", func() bool {
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE status = 'SENT'`) == many
 	})
 	b.do(chromedp.Navigate(s.origin + "/"))

@@ -18,8 +18,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// The page fits a screen of 320 px, signed out and in, with what is long on it, and
-// what is written on it can be read in light and dark.
+// The page fits a screen 320 px wide, signed out and in, with long texts, and is readable
+// in light and dark.
 func TestBrowserLook(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t)
@@ -39,22 +39,22 @@ func TestBrowserLook(t *testing.T) {
 
 	b.signIn("alice")
 	b.click(rowButton("#goods", "Oaken Shield"))
-	b.until("it is told", shows("#inbox", "Oaken Shield is yours"))
+	b.until("the notification shows", shows("#inbox", "Oaken Shield is yours"))
 	b.click(rowButton("#owned", "Oaken Shield"))
-	b.until("it is told", shows("#inbox", "no longer yours"))
+	b.until("the notification shows", shows("#inbox", "no longer yours"))
 	b.click(rowButton("#inbox", "Oaken Shield is yours"))
 	b.click(rowButton("#inbox", "Oaken Shield is no longer yours"))
 	b.click(rowButton("#goods", "Sword of Dawn"))
-	b.until("it is told", shows("#inbox", "Sword of Dawn is yours"))
+	b.until("the notification shows", shows("#inbox", "Sword of Dawn is yours"))
 	b.click("document.querySelector('#open-account')")
-	b.until("it is told", shows("#inbox", "was opened with 100 EUR"))
+	b.until("the notification shows", shows("#inbox", "was opened with 100 EUR"))
 	b.until("nothing is in the way", "document.querySelector('#message-text').innerText === ''")
 	b.do(chromedp.EmulateViewport(1200, 760))
 	b.shoot("screenshot.png")
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(scheme)
 		if faint, err := chromedp.Run(b.context, chromedp.Evaluate[[]string](faintText)); err != nil || len(faint) > 0 {
-			t.Errorf("%s: hard to read: %q %v", scheme, faint, err)
+			t.Errorf("%s: too little contrast: %q %v", scheme, faint, err)
 		}
 		b.shoot(scheme + "-1200.png")
 		b.do(chromedp.EmulateViewport(360, 1100))
@@ -63,7 +63,7 @@ func TestBrowserLook(t *testing.T) {
 	}
 	user := b.text("#user-id")
 	system.WantStatus(t, s.Grant("k1", user, strings.Repeat("long", 32)), http.StatusOK)
-	b.until("it is told", shows("#inbox", "longlong"))
+	b.until("the notification shows", shows("#inbox", "longlong"))
 	narrow("signed in")
 	b.shoot("signed-in-320.png")
 	for _, path := range []string{"/docs", refusedPath} {
@@ -87,7 +87,7 @@ func (b *tab) scheme(name string) {
 	}))
 }
 
-// shoot keeps a picture of the page among the test's artifacts.
+// shoot saves a screenshot among the test's artifacts.
 func (b *tab) shoot(name string) {
 	b.t.Helper()
 	picture, err := chromedp.Run(b.context, chromedp.FullScreenshot(100))

@@ -25,7 +25,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// setupQueues is a site whose functions are ticked, as make run does it.
+// setupQueues starts a site whose functions are ticked, as make run does.
 func setupQueues(t testing.TB, environment ...string) *site {
 	t.Helper()
 	s := setupSite(t, append([]string{"GAME_SERVER=arena.example:7203"}, environment...)...)
@@ -39,7 +39,7 @@ func setupQueues(t testing.TB, environment ...string) *site {
 	return s
 }
 
-// player signs in, in a browser of their own.
+// player signs in with a browser of its own.
 func (s *site) player(t testing.TB, name string) *tab {
 	t.Helper()
 	b := s.browse(t)
@@ -48,8 +48,8 @@ func (s *site) player(t testing.TB, name string) *tab {
 	return b
 }
 
-// atSignIn signs in as soon as the issuer's form has the focus: the browser complains
-// when somebody is faster than that.
+// atSignIn signs in once the issuer's form has the focus: earlier input makes the browser
+// complain.
 func (b *tab) atSignIn(name string) {
 	b.t.Helper()
 	b.click("document.querySelector('#sign-in')")
@@ -58,14 +58,14 @@ func (b *tab) atSignIn(name string) {
 	b.until(name+" is signed in", signedIn)
 }
 
-// enqueue joins a queue as one of the issuer's services.
+// enqueue joins a queue as a service client of the issuer.
 func (s *site) enqueue(client, secret, mode, attributes string) {
 	s.T.Helper()
 	system.WantStatus(s.T, s.Call(http.MethodPost, "/v1/matchmaking/queues/"+mode+"/tickets", identity.Token(s.T, s.issuer.URL(), client, secret),
 		fmt.Sprintf(`{"party_size":1,"attributes":%s,"idempotency_key":"k1"}`, attributes)), http.StatusCreated)
 }
 
-// choose picks a value in one of the form's fields.
+// choose sets one of the form's fields.
 func (b *tab) choose(id, value string) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
@@ -82,15 +82,15 @@ func (b *tab) join(mode, region string) {
 	b.click("document.querySelector('#join-queue')")
 }
 
-// ticket is the id of the ticket that is shown for a mode, or "".
+// ticket returns the id of the ticket that is shown for a mode, or "".
 func (b *tab) ticket(mode string) string {
 	id, err := chromedp.Run(b.context, chromedp.Evaluate[string](ticketRow(mode)+"?.dataset.ticket ?? ''"))
 	kit.Must(b.t, err)
 	return id
 }
 
-// allowRefusals says that the page will be refused what it asks for from now on, of
-// which the browser complains.
+// allowRefusals ignores the browser's complaints about requests that are refused from now
+// on.
 func (b *tab) allowRefusals() {
 	b.t.Helper()
 	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -99,7 +99,7 @@ func (b *tab) allowRefusals() {
 	}))
 }
 
-// reloadWith loads the page anew and runs a script before the page's own.
+// reloadWith reloads the page and runs a script before the page's own.
 func (b *tab) reloadWith(script string) {
 	b.t.Helper()
 	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -116,7 +116,7 @@ func ticketButton(mode, action string) string {
 	return ticketRow(mode) + fmt.Sprintf("?.querySelector('[data-action=%s]')", action)
 }
 
-// ticketShows is true when the ticket of a mode shows all texts.
+// ticketShows is true if the ticket of a mode shows all texts.
 func ticketShows(mode string, texts ...string) string {
 	list, err := json.Marshal(texts)
 	if err != nil {
@@ -125,8 +125,7 @@ func ticketShows(mode string, texts ...string) string {
 	return fmt.Sprintf("%s.every(text => %s?.innerText.includes(text))", list, ticketRow(mode))
 }
 
-// Two players in two browsers find each other, and each sees the other and where
-// they meet.
+// Two players in two browsers are matched, and each sees the other and where they meet.
 func TestBrowserMatch(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -136,7 +135,7 @@ func TestBrowserMatch(t *testing.T) {
 	bob.join("casual", "")
 	for b, peer := range map[*tab]*tab{alice: bob, bob: alice} {
 		b.until("they see each other", ticketShows("casual", "MATCHED", peer.text("#user-id"), "arena.example:7203", "m_"))
-		b.until("they are told", shows("#inbox", "Casual: you have an opponent"))
+		b.until("the notification shows", shows("#inbox", "Casual: you have an opponent"))
 		b.until("they may join again, and not leave", "document.querySelector('#join-queue').ariaDisabled === null && !"+ticketButton("casual", "leave")+".checkVisibility()")
 	}
 	const match = "document.querySelector('#tickets > li > .what > dl > :last-child').innerText"
@@ -145,7 +144,7 @@ func TestBrowserMatch(t *testing.T) {
 		kit.Must(t, err)
 		return text
 	}; of(alice) != of(bob) {
-		t.Errorf("they are in two matches: %q and %q", of(alice), of(bob))
+		t.Errorf("the players are in two matches: %q and %q", of(alice), of(bob))
 	}
 	alice.do(chromedp.Reload())
 	alice.until("the match is there after a reload", ticketShows("casual", "MATCHED", bob.text("#user-id"), "arena.example:7203"))
@@ -153,8 +152,8 @@ func TestBrowserMatch(t *testing.T) {
 	alice.until("the next wait has an estimate", ticketShows("casual", "QUEUED", "Others waited\nabout"))
 }
 
-// Waiting can be watched and left, and a reload changes nothing; nor does a device
-// whose clock is wrong.
+// Waiting shows and can be cancelled, and neither a reload nor a device's wrong clock
+// changes anything.
 func TestBrowserLeaveQueue(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -165,18 +164,18 @@ func TestBrowserLeaveQueue(t *testing.T) {
 	waited := func(condition string) string {
 		return "(s => " + condition + ")(parseInt(" + ticketRow("casual") + "?.innerText.match(/Waited\\n(\\d+) s/)?.[1]))"
 	}
-	b.until("the seconds go on, though the server has nothing to tell", waited("s >= 2"))
+	b.until("the seconds advance, though the server sends nothing", waited("s >= 2"))
 	b.reloadWith("const now = Date.now; Date.now = () => now() + 300_000;")
 	b.until("she still waits, and as long as she does", ticketShows("casual", "QUEUED")+" && "+waited("s >= 2 && s < 60"))
 	if now := b.ticket("casual"); now != first {
-		t.Errorf("ticket %s became %s", first, now)
+		t.Errorf("after the reload, ticket %s became %s", first, now)
 	}
 	b.click(ticketButton("casual", "leave"))
 	b.until("she has left", ticketShows("casual", "CANCELLED", "You left the queue.", "again"))
 	b.click(ticketButton("casual", "again"))
 	b.until("she waits again", ticketShows("casual", "QUEUED", "Leave"))
 	if b.ticket("casual") == first {
-		t.Error("with the ticket that she gave back")
+		t.Error("she waits with the ticket that she cancelled")
 	}
 	b.click("document.querySelector('#sign-out')")
 	b.until("she is signed out", signedOut)
@@ -185,8 +184,8 @@ func TestBrowserLeaveQueue(t *testing.T) {
 	}
 }
 
-// The page has one stream, and it alone tells how the ticket goes. An answer that
-// comes late changes nothing.
+// The page has one stream, the only source of a ticket's changes. A late answer changes
+// nothing.
 func TestBrowserFollowsTicket(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -195,7 +194,7 @@ func TestBrowserFollowsTicket(t *testing.T) {
 	b.until("she is signed in", signedIn+" && "+isLive)
 	b.join("rank", "eu")
 	b.until("she waits", ticketShows("rank", "QUEUED", "Nobody else waits"))
-	b.until("one stream tells of her ticket", "(open => open.length === 1 && open[0].url.endsWith('ticket_id="+b.ticket("rank")+"'))(streams.filter(s => s.readyState === EventSource.OPEN))")
+	b.until("one stream follows her ticket", "(open => open.length === 1 && open[0].url.endsWith('ticket_id="+b.ticket("rank")+"'))(streams.filter(s => s.readyState === EventSource.OPEN))")
 	b.do(chromedp.Evaluate[chromedp.Void](`
 		const ask = fetch;
 		window.late = [];
@@ -207,21 +206,21 @@ func TestBrowserFollowsTicket(t *testing.T) {
 		window.dispatchEvent(new Event("focus"));`))
 	b.until("the page has asked, while she waits", "late.length === 1")
 	s.enqueue(issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret, "rank", `{"skill":1500,"region":"us"}`)
-	b.until("she is told why", ticketShows("rank", "QUEUED", "Nobody who waits has the same region."))
+	b.until("the reason shows", ticketShows("rank", "QUEUED", "Nobody who waits has the same region."))
 	s.enqueue(issuer.OpsClientID, issuer.OpsClientSecret, "rank", `{"skill":1500,"region":"eu"}`)
-	b.until("she is told of the match", ticketShows("rank", "MATCHED", "arena.example:7203"))
+	b.until("the match shows", ticketShows("rank", "MATCHED", "arena.example:7203"))
 	b.do(chromedp.Evaluate[chromedp.Void]("late[0]()"))
 	b.until("the page goes on", "late.length === 2")
 	if !b.is(ticketShows("rank", "MATCHED")) {
-		t.Error("the late answer took the match away")
+		t.Error("the late answer removed the match")
 	}
 	if !b.is("streams.filter(s => s.readyState !== EventSource.CLOSED).length === 1") {
 		t.Error("there is more than one stream")
 	}
 }
 
-// Players of different regions do not meet and are told why; whoever names none
-// meets both. Of two queues at once, both are followed.
+// Players of different regions are not matched and see why; a player without a region is
+// matched with either. With two queues at once, both are followed.
 func TestBrowserRank(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -234,7 +233,7 @@ func TestBrowserRank(t *testing.T) {
 	bob := s.player(t, "bob")
 	bob.join("rank", "us")
 	for _, b := range []*tab{alice, bob} {
-		b.until("both are told why", ticketShows("rank", "QUEUED", "Nobody who waits has the same region."))
+		b.until("both see the reason", ticketShows("rank", "QUEUED", "Nobody who waits has the same region."))
 	}
 	bob.click(ticketButton("rank", "leave"))
 	bob.until("bob has left", ticketShows("rank", "CANCELLED"))
@@ -249,7 +248,7 @@ func TestBrowserRank(t *testing.T) {
 	}
 }
 
-// Tickets that expire say so, whichever of them is followed.
+// Expired tickets show as expired, whichever of them is followed.
 func TestBrowserExpires(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t, "MATCHMAKING_TTL=3s")
@@ -264,8 +263,8 @@ func TestBrowserExpires(t *testing.T) {
 	b.until("she waits again, with what she had sent", ticketShows("rank", "QUEUED", "skill 1500", "region asia"))
 }
 
-// While no game server is free the players see that one is being found, then that
-// there was none.
+// While no game server is free the players see that one is being sought, then that none
+// was found.
 func TestBrowserNoServer(t *testing.T) {
 	t.Parallel()
 	var given atomic.Bool
@@ -283,12 +282,12 @@ func TestBrowserNoServer(t *testing.T) {
 	b.until("one is being found", ticketShows("casual", "MATCHED", "finding a game server…"))
 	b.until("there was none", ticketShows("casual", "MATCHED", "there was no game server", "again"))
 	if !given.Load() {
-		t.Error("nobody asked for a game server")
+		t.Error("no game server was asked for")
 	}
 }
 
-// Who waits on another device already is shown that ticket; other refusals say what
-// they say.
+// A player who already waits on another device sees that ticket; other refusals show
+// their reason.
 func TestBrowserJoinRefused(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t, "MATCHMAKING_QUEUE_LIMIT=2")
@@ -306,7 +305,7 @@ func TestBrowserJoinRefused(t *testing.T) {
 	there.join("rank", "us")
 	there.until("her ticket is shown", ticketShows("rank", "QUEUED", "region eu"))
 	if there.ticket("rank") != here.ticket("rank") || there.text("#message-text") != "" {
-		t.Errorf("ticket %q, message %q", there.ticket("rank"), there.text("#message-text"))
+		t.Errorf("the other device shows ticket %q and message %q, want the same ticket and no message", there.ticket("rank"), there.text("#message-text"))
 	}
 	there.click(ticketButton("rank", "leave"))
 	there.until("she has left", ticketShows("rank", "CANCELLED"))
@@ -319,8 +318,8 @@ func TestBrowserJoinRefused(t *testing.T) {
 	here.until("the button may be pressed again", ticketButton("rank", "again")+".ariaDisabled === null")
 }
 
-// A ticket that Redis has lost is dropped, and the stream of notifications goes on
-// without it. A stream that is refused is not asked for again at once.
+// A ticket that Redis has lost is dropped, and the stream of notifications continues
+// without it. A stream that is refused is not reopened at once.
 func TestBrowserTicketLost(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -338,12 +337,12 @@ func TestBrowserTicketLost(t *testing.T) {
 	s.front.CloseClientConnections()
 	b.until("the ticket is gone, and the stream is there", "document.querySelector('#tickets').children.length === 0 && "+isLive)
 	system.WantStatus(t, s.Grant("k1", b.text("#user-id"), "item1"), http.StatusOK)
-	b.until("she is told", shows("#inbox", "item1 is yours"))
+	b.until("the notification shows", shows("#inbox", "item1 is yours"))
 	b.join("casual", "")
 	b.until("she may join again", ticketShows("casual", "QUEUED"))
 }
 
-// Joining needs no mouse, and every field has a name.
+// Joining needs no mouse, and every field has a label.
 func TestBrowserJoinByKeyboard(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -356,7 +355,7 @@ func TestBrowserJoinByKeyboard(t *testing.T) {
 	b.tabTo("Join")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.until("she waits, and the focus is where it was", ticketShows("rank", "QUEUED", "skill 1234", "region eu")+" && document.activeElement.id === 'join-queue'")
-	b.do(chromedp.KeyEvent(kb.Enter)) // she waits already: nothing happens
+	b.do(chromedp.KeyEvent(kb.Enter)) // she already waits: nothing happens
 	b.tabTo("Leave Rank")
 	b.do(chromedp.KeyEvent(kb.Enter))
 	b.until("she has left, and the focus is still in its row", ticketShows("rank", "CANCELLED")+" && document.activeElement.closest('#tickets > li')")
@@ -368,7 +367,8 @@ func TestBrowserJoinByKeyboard(t *testing.T) {
 	}
 }
 
-// Waiting and matched, it fits a screen of 320 px and can be read in light and dark.
+// Waiting and matched, the page fits a screen 320 px wide and is readable in light and
+// dark.
 func TestBrowserMatchLook(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -393,7 +393,7 @@ func TestBrowserMatchLook(t *testing.T) {
 	b.join("rank", "eu")
 	b.until("she waits", ticketShows("rank", "QUEUED"))
 	s.enqueue(issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret, "rank", `{"skill":9000,"region":"eu"}`)
-	b.until("she is told why", ticketShows("rank", "within 100 of your skill"))
+	b.until("the reason shows", ticketShows("rank", "within 100 of your skill"))
 	look("waiting")
 	s.enqueue(issuer.OpsClientID, issuer.OpsClientSecret, "rank", `{"skill":1500,"region":"eu"}`)
 	b.until("she is matched", ticketShows("rank", "MATCHED", "arena.example:7203"))
@@ -405,8 +405,8 @@ func TestBrowserMatchLook(t *testing.T) {
 	look("left")
 }
 
-// A stream that is refused is asked for again after a while, not at once, although
-// the rest of the page is refreshed meanwhile.
+// A refused stream is reopened after a while, not at once, although the rest of the page
+// is refreshed meanwhile.
 func TestBrowserStreamRefused(t *testing.T) {
 	t.Parallel()
 	s := setupSite(t, "NOTIFICATION_DATABASE_URL=postgres://127.0.0.1:1/none?connect_timeout=1")
@@ -416,6 +416,6 @@ func TestBrowserStreamRefused(t *testing.T) {
 	const asked = "performance.getEntriesByType('resource').filter(e => e.name.includes('/v1/me/notifications/stream'))"
 	b.until("the stream is tried again", asked+".length >= 4")
 	if b.is(asked + "[3].startTime - " + asked + "[0].startTime < 2000") {
-		t.Error("it was tried four times within two seconds")
+		t.Error("the stream was opened four times within two seconds")
 	}
 }

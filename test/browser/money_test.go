@@ -15,14 +15,14 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// banked signs a player in, in a browser of their own, and opens an account; it
-// returns its number.
+// banked signs a player in with a browser of its own, opens an account and returns its
+// number.
 func (s *site) banked(t testing.TB, name string) (b *tab, account string) {
 	t.Helper()
 	b = s.player(t, name)
 	b.click("document.querySelector('#open-account')")
 	b.until(name+" has an account", shows("#accounts", "100 EUR"))
-	b.until(name+" is told", shows("#inbox", "was opened with 100 EUR"))
+	b.until(name+" is notified", shows("#inbox", "was opened with 100 EUR"))
 	return b, b.text("#accounts code")
 }
 
@@ -33,8 +33,8 @@ func (b *tab) send(to, amount string) {
 	b.click("document.querySelector('#send-money')")
 }
 
-// A player sends money to another, and both see their balances move, to the last
-// decimal, and are told.
+// A player sends money to another, and both see their balances change, to the last
+// decimal, and are notified.
 func TestBrowserMoney(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -43,8 +43,8 @@ func TestBrowserMoney(t *testing.T) {
 	alice.send(theirs, "30.0001")
 	alice.until("alice has less", shows("#accounts", "69.9999 EUR"))
 	bob.until("bob has more, without doing anything", shows("#accounts", "130.0001 EUR"))
-	alice.until("alice is told", shows("#inbox", "30.0001 EUR went to account "+theirs))
-	bob.until("bob is told", shows("#inbox", "30.0001 EUR came from account "+mine))
+	alice.until("alice is notified", shows("#inbox", "30.0001 EUR went to account "+theirs))
+	bob.until("bob is notified", shows("#inbox", "30.0001 EUR came from account "+mine))
 
 	bob.send(mine, "130,0002")
 	bob.until("there is not that much", shows("#message-text", "There is not that much in the account."))
@@ -65,8 +65,7 @@ func TestBrowserMoney(t *testing.T) {
 	}
 }
 
-// An answer that is lost does not lose or double the money: the page asks again with
-// the same key.
+// A lost answer neither loses nor doubles the money: the page retries with the same key.
 func TestBrowserMoneyAnswerLost(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -88,8 +87,8 @@ func TestBrowserMoneyAnswerLost(t *testing.T) {
 	}
 }
 
-// All answers of an attempt are lost: the person sends the same again, even after a
-// reload, and it counts once. Then the same once more is another transfer.
+// All answers of an attempt are lost: the user repeats the transfer, even after a reload,
+// and it counts once. After that, the same input is another transfer.
 func TestBrowserMoneySentAgain(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -105,7 +104,7 @@ func TestBrowserMoneySentAgain(t *testing.T) {
 		};
 		window.setTimeout = ((wait) => (f, ms, ...rest) => wait(f, Math.min(ms, 50), ...rest))(setTimeout);`))
 	alice.send(theirs, "10")
-	alice.until("she is told what to do", shows("#message-text", "Send the same again")+" && "+shows("#accounts", "90 EUR"))
+	alice.until("the page shows what to do", shows("#message-text", "Send the same again")+" && "+shows("#accounts", "90 EUR"))
 	alice.do(chromedp.Reload())
 	alice.until("the page again", shows("#accounts", "90 EUR"))
 	alice.send(theirs, "10")
@@ -117,7 +116,7 @@ func TestBrowserMoneySentAgain(t *testing.T) {
 	alice.until("another one", shows("#accounts", "80 EUR"))
 }
 
-// What has more digits than JavaScript's numbers is shown and sent as it is.
+// Amounts with more digits than JavaScript's numbers are shown and sent exactly.
 func TestBrowserMoneyIsExact(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)
@@ -136,10 +135,10 @@ func TestBrowserMoneyIsExact(t *testing.T) {
 	}
 	b.send(to, "123456789012345.6788")
 	b.until("all but the last", shows("#accounts", "0.0001 XTS")+" && "+shows("#accounts", "123456789012345.6788 XTS"))
-	b.until("she is told", shows("#inbox", "123456789012345.6788 XTS moved from your account"))
+	b.until("the notification shows", shows("#inbox", "123456789012345.6788 XTS moved from your account"))
 }
 
-// Sending needs no mouse, every field has a name, and it fits and can be read.
+// Sending needs no mouse, every field has a label, and the form fits and is readable.
 func TestBrowserMoneyLook(t *testing.T) {
 	t.Parallel()
 	s := setupQueues(t)

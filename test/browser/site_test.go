@@ -22,14 +22,14 @@ import (
 
 const browserPatience = 20 * time.Second
 
-// site is a system as make run has it: with an issuer, and the demo shop in front
-// on the same origin.
+// site is a system as make run starts it: with an issuer, and the demo shop in front on
+// the same origin.
 type site struct {
 	*system.System
 	origin string
 	issuer *issuer.Server
 	front  *httptest.Server
-	// fails are endings of a URL that this test makes fail with 503.
+	// fails are suffixes of URLs that this test answers with 503.
 	fails []string
 }
 
@@ -61,7 +61,7 @@ func setupSite(t testing.TB, environment ...string) *site {
 	return s
 }
 
-// chromium finds the browser, once, and installs it where that is possible.
+// chromium finds the browser, once, and installs it where possible.
 var chromium = sync.OnceValues(func() (string, error) {
 	find := func() string {
 		for _, name := range []string{"chromium", "chromium-browser", "google-chrome-stable", "google-chrome"} {

@@ -42,8 +42,8 @@ func (s *site) browse(t testing.TB) *tab {
 	return s.open(t, allocator)
 }
 
-// open opens the start page in another tab of parent's browser. Whatever the
-// browser complains of in it fails the test, but for what is expected.
+// open opens the start page in another tab of parent's browser. Any complaint of the
+// browser about it fails the test, unless it is expected.
 func (s *site) open(t testing.TB, parent context.Context, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(parent, options...)
@@ -65,9 +65,9 @@ func (s *site) open(t testing.TB, parent context.Context, options ...chromedp.Co
 	return b
 }
 
-// expected are complaints about answers that the page has to live with: the only
-// way to find out that nobody is signed in is to ask, and a stream breaks off when
-// its session ends.
+// expected reports whether a complaint is about an answer that the page has to accept:
+// only a request shows that nobody is signed in, and a stream breaks off when its session
+// ends.
 func (s *site) expected(e *log.Entry) bool {
 	if e.Source != log.EntrySourceNetwork {
 		return false
@@ -98,8 +98,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// is reports whether a JavaScript expression is true. While the page changes, it
-// is not.
+// is reports whether a JavaScript expression is true. While the page is loading, none is.
 func (b *tab) is(expression string) bool {
 	ctx, cancel := context.WithTimeout(b.context, browserPatience)
 	defer cancel()
@@ -119,7 +118,7 @@ func (b *tab) text(selector string) string {
 	return text
 }
 
-// Expressions about what is to be seen.
+// JavaScript expressions about what is visible.
 const (
 	signedIn  = "document.querySelector('#user-id')?.checkVisibility() && document.querySelector('#user-id').innerText.startsWith('u_')"
 	signedOut = "document.querySelector('#sign-in')?.checkVisibility()"
@@ -130,7 +129,7 @@ func shows(selector, text string) string {
 	return fmt.Sprintf("[document.querySelector(%q)].some(e => e?.checkVisibility() && e.innerText.includes(%q))", selector, text)
 }
 
-// rowButton is the button in the row of a list that tells of text.
+// rowButton is the button in the list's row that contains text.
 func rowButton(list, text string) string {
 	return fmt.Sprintf("[...document.querySelectorAll(%q)].find(row => row.innerText.includes(%q))?.querySelector('button')", list+" > li", text)
 }
@@ -141,7 +140,7 @@ func (b *tab) click(element string) {
 	b.do(chromedp.Evaluate[chromedp.Void](element + ".click()"))
 }
 
-// front brings a tab before the others of its window.
+// front brings a tab to the front of its window.
 func (b *tab) front() {
 	b.t.Helper()
 	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -164,7 +163,7 @@ func (b *tab) signIn(name string) {
 	b.until(name+" is signed in", signedIn+" && "+isLive)
 }
 
-// tabTo presses Tab until what is named has the focus, and sees to it that every
+// tabTo presses Tab until the element called name has the focus, and checks that every
 // stop on the way shows its focus.
 func (b *tab) tabTo(name string) {
 	b.t.Helper()
@@ -175,7 +174,7 @@ func (b *tab) tabTo(name string) {
 		kit.Must(b.t, err)
 		passed = append(passed, at)
 		if !b.is("getComputedStyle(document.activeElement).outlineStyle !== 'none'") {
-			b.t.Errorf("the focus on %q cannot be seen", at)
+			b.t.Errorf("the focus on %q is not visible", at)
 		}
 		if at == name {
 			return

@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/manifests"
 )
 
-// admitted has the API server admit a pod of each workload, with its own Pod Security
-// and with the namespace's level, and without making it.
+// admitted has the API server admit a pod of each workload, by its own Pod Security and
+// the namespace's level, without creating it.
 func admitted(t *testing.T, c *cluster.Cluster, b *check.Build) {
 	pods := map[string]corev1.PodTemplateSpec{}
 	for _, f := range functions.All {
@@ -35,7 +35,7 @@ func admitted(t *testing.T, c *cluster.Cluster, b *check.Build) {
 		case "StatefulSet":
 			var of appsv1.StatefulSet
 			decode(t, d.Raw, &of)
-			for _, claim := range of.Spec.VolumeClaimTemplates { // as its controller does
+			for _, claim := range of.Spec.VolumeClaimTemplates { // as the StatefulSet's controller does
 				source := corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + of.Name + "-0"}
 				of.Spec.Template.Spec.Volumes = append(of.Spec.Template.Spec.Volumes,
 					corev1.Volume{Name: claim.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &source}})
@@ -54,13 +54,13 @@ func admitted(t *testing.T, c *cluster.Cluster, b *check.Build) {
 	}
 	t.Logf("%d workloads", len(pods))
 
-	// What the namespace is for: one privilege more, and it is not.
+	// The namespace's purpose: a pod with one privilege more is refused.
 	relay, yes := pods["relay"], true
 	planted := *relay.DeepCopy()
 	named(planted.Spec, "function").SecurityContext.AllowPrivilegeEscalation = &yes
 	var refused *cluster.Refused
 	if err := c.Apply(podOf(t, "planted", planted), true); !errors.As(err, &refused) || refused.Code != 403 {
-		t.Errorf("a pod that may escalate its privileges: %v", err)
+		t.Errorf("a pod that may escalate its privileges is answered %v, want 403", err)
 	} else {
 		t.Log(err)
 	}

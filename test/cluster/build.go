@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The programs that a cluster is made of here, by the names of their files, and the
-// commands that they are built from. Their versions are servers/go.mod's.
+// The programs of the cluster, by the names of their files, and the commands that they
+// are built from, in the versions of servers/go.mod.
 var programs = []struct{ name, command string }{
 	{"etcd", "go.etcd.io/etcd/server/v3"},
 	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
@@ -26,9 +26,9 @@ var programs = []struct{ name, command string }{
 	{"eventing-mtping", "knative.dev/eventing/cmd/mtping"},
 }
 
-// changed is what is replaced in Knative's code: in a cluster each process has a
-// network of its own, here five share one. Probes are served at a port that the
-// environment gives instead of 8080, and nothing listens beyond 127.0.0.1.
+// changed are the replacements in Knative's code: in a cluster each process has a network
+// of its own, here five share one. Probes are served at a port from the environment
+// instead of 8080, and nothing listens beyond 127.0.0.1.
 var changed = []struct{ file, old, new string }{
 	{"injection/health_check.go", `const HealthCheckDefaultPort = 8080`, `var HealthCheckDefaultPort, _ = strconv.Atoi(os.Getenv("PROBES_PORT"))`},
 	{"injection/health_check.go", `"strconv"`, "\"os\"\n\t\"strconv\""},
@@ -37,10 +37,10 @@ var changed = []struct{ file, old, new string }{
 	{"webhook/webhook.go", `fmt.Sprint(":", wh.Options.Port)`, `fmt.Sprint("127.0.0.1:", wh.Options.Port)`},
 }
 
-// Build builds the programs into dir, unless what is there is of the same versions;
-// that takes a quarter of an hour of one core the first time, most of it Kubernetes.
-// servers is the folder of their go.mod, dir an absolute path. One line of progress a
-// program.
+// Build builds the programs into dir, unless they are there in the same versions; that
+// takes a quarter of an hour of one core the first time, most of it Kubernetes. servers
+// is the folder of their go.mod, dir an absolute path. It prints a line of progress for
+// each program.
 func Build(ctx context.Context, servers, dir string, progress io.Writer) error {
 	version, err := versionOf(servers)
 	if err != nil {
@@ -61,13 +61,13 @@ func Build(ctx context.Context, servers, dir string, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// A release is linked with its version, and Knative refuses to work with none.
+	// A release is linked with its version; Knative refuses to work without one.
 	released := "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetes +
 		" -X k8s.io/component-base/version.gitCommit= -X k8s.io/component-base/version.gitTreeState=clean"
 	fmt.Fprintf(progress, "building %d programs of Kubernetes and Knative (once, about 15 minutes of one core)\n", len(programs))
 	for _, p := range programs {
 		began := time.Now()
-		// The machine is somebody's: one compiler at a time, and it gives way.
+		// Others use the machine too: one compiler at a time, at low priority.
 		build := exec.CommandContext(ctx, "nice", "-n", "15", "go", "build", "-p", "1", "-ldflags="+released,
 			"-modfile", modfile, "-o", filepath.Join(dir, p.name), p.command)
 		build.Dir = servers
@@ -79,7 +79,7 @@ func Build(ctx context.Context, servers, dir string, progress io.Writer) error {
 	return os.WriteFile(stamp, []byte(version), 0o644)
 }
 
-// versionOf is a sum over all that decides what is built.
+// versionOf is a hash of everything that decides what is built.
 func versionOf(servers string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), programs, changed)
@@ -93,8 +93,8 @@ func versionOf(servers string) (string, error) {
 	return fmt.Sprintf("%x\n", sum.Sum(nil)), nil
 }
 
-// changeIn copies knative.dev/pkg and changes it, and writes a go.mod that has the copy
-// instead.
+// changeIn copies knative.dev/pkg, applies changed, and writes a go.mod that uses the
+// copy.
 func changeIn(ctx context.Context, servers, dir string) (string, error) {
 	from, err := ModuleOf(ctx, servers, "knative.dev/pkg/injection")
 	if err != nil {
@@ -135,13 +135,13 @@ func changeIn(ctx context.Context, servers, dir string) (string, error) {
 	return filepath.Join(to, "go.mod"), nil
 }
 
-// ModuleOf is the folder of the module that a package is of, in the version that the
-// go.mod in servers says.
+// ModuleOf returns the folder of the module that a package belongs to, in the version of
+// the go.mod in servers.
 func ModuleOf(ctx context.Context, servers, of string) (string, error) {
 	return module(ctx, servers, of, "Dir")
 }
 
-// module is one thing that go list knows of a package's module.
+// module returns one field of go list about a package's module.
 func module(ctx context.Context, servers, of, what string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "list", "-find", "-f", "{{.Module."+what+"}}", of)
 	command.Dir, command.Stderr = servers, os.Stderr

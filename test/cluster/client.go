@@ -11,7 +11,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/manifests"
 )
 
-// Refused is an answer of the API server that is not a success.
+// Refused is an error answer of the API server.
 type Refused struct {
 	Code    int
 	Message string
@@ -19,14 +19,14 @@ type Refused struct {
 
 func (r *Refused) Error() string { return fmt.Sprintf("%d: %s", r.Code, r.Message) }
 
-// resource says where objects of a kind are.
+// resource locates the objects of a kind.
 type resource struct {
 	Name       string `json:"name"`
 	Kind       string `json:"kind"`
 	Namespaced bool   `json:"namespaced"`
 }
 
-// do sends one request; an answer that is no success is a [Refused].
+// do sends one request; an answer other than success is a [Refused].
 func (c *Cluster) do(method, path, contentType string, body []byte) ([]byte, error) {
 	request, err := http.NewRequest(method, c.url+path, bytes.NewReader(body))
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Cluster) do(method, path, contentType string, body []byte) ([]byte, err
 	return answer, nil
 }
 
-// base is the path of a group and version.
+// base returns the path of a group and version.
 func base(apiVersion string) string {
 	if strings.Contains(apiVersion, "/") {
 		return "/apis/" + apiVersion
@@ -63,7 +63,7 @@ func base(apiVersion string) string {
 	return "/api/" + apiVersion
 }
 
-// path is where an object is; its kind is looked up once.
+// path returns an object's path; its kind is looked up once.
 func (c *Cluster) path(apiVersion, kind, namespace, name string) (string, error) {
 	c.looking.Lock()
 	defer c.looking.Unlock()
@@ -97,11 +97,10 @@ func (c *Cluster) path(apiVersion, kind, namespace, name string) (string, error)
 	return path, nil
 }
 
-// strictly: a field that is unknown or there twice is an error.
+// strictly makes an unknown or duplicate field an error.
 const strictly = "?fieldManager=miniserver&fieldValidation=Strict"
 
-// Apply applies a document as `kubectl apply --server-side` does. With dry it changes
-// nothing.
+// Apply applies a document as `kubectl apply --server-side` does; dry changes nothing.
 func (c *Cluster) Apply(d *check.Document, dry bool) error {
 	query := strictly + "&force=true"
 	if dry {
@@ -110,9 +109,8 @@ func (c *Cluster) Apply(d *check.Document, dry bool) error {
 	return c.send(http.MethodPatch, d, d.Name(), query, "application/apply-patch+yaml")
 }
 
-// Creatable asks for a document's creation, as `kubectl apply` does for a new one,
-// and creates nothing. That there is one of the name already is an error, too, but one
-// that comes after those of its fields.
+// Creatable requests a document's creation as a dry run, as `kubectl apply` does for a
+// new one. An existing name is an error too, but is reported after those of the fields.
 func (c *Cluster) Creatable(d *check.Document) error {
 	return c.send(http.MethodPost, d, "", strictly+"&dryRun=All", "application/json")
 }

@@ -1,9 +1,9 @@
-// Package cluster runs a real Kubernetes API server with Knative's real controllers,
-// on this machine and without nodes: what a cluster makes of our manifests can be
-// seen, and nothing of it runs as a pod. It is for tests.
+// Package cluster runs a real Kubernetes API server with Knative's real controllers, on
+// this machine and without nodes: it shows what a cluster makes of our manifests, and
+// runs nothing as a pod. It is for tests.
 //
-// It is a module of its own, as check is, and the servers' versions are another's
-// still (servers), so that each is built from the versions that it was released with.
+// It is a module of its own, like check, and the servers' versions are in another
+// (servers), so that each is built from the versions that it was released with.
 package cluster
 
 import (

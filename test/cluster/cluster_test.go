@@ -14,8 +14,8 @@ import (
 
 const namespace = "miniserver"
 
-// TestKnative applies the kind overlay to a cluster of its own and follows what
-// becomes of it, as far as that goes without a node.
+// TestKnative applies the kind overlay to a cluster of its own and follows what becomes
+// of it, as far as possible without a node.
 func TestKnative(t *testing.T) {
 	began := time.Now()
 	step := func(what string) { t.Logf("%6.1f s  %s", time.Since(began).Seconds(), what) }
@@ -39,13 +39,13 @@ func TestKnative(t *testing.T) {
 		{"ticks alone tell of a grant", func(t *testing.T) { ticked(t, c, ingress) }},
 	} {
 		if !t.Run(one.name, one.test) {
-			t.FailNow() // the next builds on it
+			t.FailNow() // the next step builds on it
 		}
 		step(one.name)
 	}
 }
 
-// manifests is the kind overlay as deploy.sh would apply it.
+// manifests returns the kind overlay as deploy.sh would apply it.
 func manifests(t *testing.T) *check.Build {
 	t.Helper()
 	made, err := check.Make(filepath.Join("infra", "knative", "overlays", "kind"))
@@ -56,7 +56,7 @@ func manifests(t *testing.T) *check.Build {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What others refer to comes first, as kubectl's own order has it.
+	// Documents that others refer to come first, as in kubectl's order.
 	slices.SortStableFunc(b.Documents, func(x, y *check.Document) int { return order(x) - order(y) })
 	return b
 }
@@ -68,8 +68,8 @@ func order(d *check.Document) int {
 	return 1
 }
 
-// accepted applies everything but the two channels, whose CustomResourceDefinition is
-// in none of the modules that can be had.
+// accepted applies everything but the two channels, whose CustomResourceDefinition is in
+// no available module.
 func accepted(t *testing.T, c *cluster.Cluster, b *check.Build) {
 	var left []string
 	for _, d := range b.Documents {
@@ -80,13 +80,13 @@ func accepted(t *testing.T, c *cluster.Cluster, b *check.Build) {
 		if err := c.Apply(d, false); err != nil {
 			t.Error(err)
 		}
-		// The same again changes nothing and is refused by nothing.
+		// Applying the same again is accepted.
 		if err := c.Apply(d, true); err != nil {
 			t.Error("again:", err)
 		}
 	}
 	if !slices.Equal(left, []string{"wake-notify", "wake-settle"}) {
-		t.Errorf("not applied: %v", left)
+		t.Errorf("not applied are %v, want the two channels", left)
 	}
 	t.Logf("%d documents", len(b.Documents)-len(left))
 }

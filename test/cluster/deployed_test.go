@@ -29,7 +29,7 @@ const (
 	patient = 2 * time.Minute
 )
 
-// deployment is what a Service has become.
+// deployment returns the Deployment that Knative made of a Service.
 func deployment(c *cluster.Cluster, service string) (*appsv1.Deployment, error) {
 	var s servingv1.Service
 	if err := c.Get(serving, "Service", namespace, service, &s); err != nil {
@@ -40,7 +40,7 @@ func deployment(c *cluster.Cluster, service string) (*appsv1.Deployment, error) 
 }
 
 // deployed waits until each function's Service is Ready, and compares the pods that
-// Knative would have with the manifest.
+// Knative would create with the manifest.
 func deployed(t *testing.T, c *cluster.Cluster, b *check.Build) {
 	services := 0
 	for _, d := range b.Documents {
@@ -86,12 +86,12 @@ func deployed(t *testing.T, c *cluster.Cluster, b *check.Build) {
 		})
 	}
 	if services != len(functions.All) {
-		t.Errorf("%d Services, %d functions", services, len(functions.All))
+		t.Errorf("%d Services for %d functions", services, len(functions.All))
 	}
 	t.Logf("%d Services", services)
 }
 
-// differences compares what a Service asks for with the pod that it becomes.
+// differences compares a Service's template with the pod that Knative makes of it.
 func differences(want servingv1.RevisionSpec, pod corev1.PodSpec) []string {
 	var all []string
 	differ := func(what string, is, want any) {
@@ -113,7 +113,7 @@ func differences(want servingv1.RevisionSpec, pod corev1.PodSpec) []string {
 	differ("resources", function.Resources, asked.Resources)
 	differ("security context", function.SecurityContext, asked.SecurityContext)
 	differ("port", function.Ports[0].ContainerPort, asked.Ports[0].ContainerPort)
-	differ("readiness at", function.ReadinessProbe == nil, true) // the proxy asks for it
+	differ("readiness at", function.ReadinessProbe == nil, true) // queue-proxy probes it instead
 	probe := &corev1.Probe{}
 	if err := json.Unmarshal([]byte(variable(proxy, "SERVING_READINESS_PROBE")), probe); err != nil || probe.HTTPGet == nil {
 		return append(all, "the proxy has no readiness probe")

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Environment is what kubelet would start a container with: its variables, and the
-// ConfigMaps and Secrets that it names, as the API server has them.
+// Environment returns the environment that kubelet would start a container with: its
+// variables, and those of the ConfigMaps and Secrets that it names, from the API server.
 func (c *Cluster) Environment(namespace string, container corev1.Container) (map[string]string, error) {
 	values := map[string]string{}
 	for _, from := range container.EnvFrom {

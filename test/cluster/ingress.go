@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Ingress stands for the cluster's DNS and Knative's gateway: whoever has it as
-// HTTP_PROXY reaches functions by their cluster names. A function that it was not
-// told of answers 503, as one does that has no pods.
+// Ingress stands for the cluster's DNS and Knative's gateway: clients that use it as
+// HTTP_PROXY reach functions by their cluster names. A function that is not open is
+// answered 503, like one without pods.
 type Ingress struct {
 	URL string
 
@@ -21,7 +21,7 @@ type Ingress struct {
 	requests  map[string][]*http.Request
 }
 
-// NewIngress starts one that ends with the test.
+// NewIngress starts an Ingress that ends with the test.
 func NewIngress(t testing.TB) *Ingress {
 	in := &Ingress{functions: map[string]*httputil.ReverseProxy{}, requests: map[string][]*http.Request{}}
 	server := httptest.NewServer(in)
@@ -30,19 +30,19 @@ func NewIngress(t testing.TB) *Ingress {
 	return in
 }
 
-// Open lets requests to a function through to a process.
+// Open forwards a function's requests to a process.
 func (in *Ingress) Open(function string, to *url.URL) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
-		http.Error(w, err.Error(), http.StatusBadGateway) // whoever ticks says so in its log
+		http.Error(w, err.Error(), http.StatusBadGateway) // the ticking client logs it
 	}
 	in.functions[function] = proxy
 }
 
-// Ticks are the events that came for a function, answered or not; one that is sent
-// again counts once.
+// Ticks returns the events that came for a function, answered or not; a repeated one
+// counts once.
 func (in *Ingress) Ticks(function string) []*http.Request {
 	in.mu.Lock()
 	defer in.mu.Unlock()

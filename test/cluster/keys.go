@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// keys writes tls.crt and tls.key, of a certificate for this machine that signed
-// itself; clients trust exactly it. The key signs service accounts' tokens, too.
+// keys writes tls.crt and tls.key, a self-signed certificate for this machine; clients
+// trust exactly it. The key also signs service accounts' tokens.
 func keys(t testing.TB, dir string) *x509.CertPool {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/manifests"
 )
 
-// Packages of the modules that Knative's documents are in.
+// Packages in the modules that hold Knative's documents.
 const (
 	serving    = "knative.dev/serving/cmd/controller"
 	eventing   = "knative.dev/eventing/cmd/controller"
@@ -24,8 +24,8 @@ const (
 	caching    = "knative.dev/caching/pkg/apis/caching"
 )
 
-// installed are Knative's own documents, in the order in which they go in. Its roles
-// are left out: the programs act as the test does, which may do anything.
+// installed are Knative's own documents, in the order of installation. Its roles are
+// omitted: the programs act as the test does, which may do anything.
 var installed = []struct{ module, files string }{
 	{serving, "config/core/100-namespace.yaml"},
 	{eventing, "config/core/100-namespace.yaml"},
@@ -41,8 +41,8 @@ var installed = []struct{ module, files string }{
 	{eventing, "config/core/webhooks/*.yaml"},
 }
 
-// configured is what up.sh tells Knative in a kind cluster. registry.example.com is
-// where Images says that images are; nobody asks it for their digests.
+// configured is how up.sh configures Knative in a kind cluster. registry.example.com is
+// the registry that Images names; its digests are never looked up.
 var configured = map[string]map[string]any{
 	"config-network":    {"ingress-class": "kourier.ingress.networking.knative.dev"},
 	"config-domain":     {"localhost": ""},
@@ -51,7 +51,7 @@ var configured = map[string]map[string]any{
 
 var koImage = regexp.MustCompile(`ko://[\w./-]+`)
 
-// Images does what ko does, but for building: each command's image gets a name and a
+// Images does what ko does, without building: it gives each command's image a name and a
 // digest.
 func Images(manifest []byte) []byte {
 	return koImage.ReplaceAllFunc(manifest, func(image []byte) []byte {
@@ -59,9 +59,9 @@ func Images(manifest []byte) []byte {
 	})
 }
 
-// Install applies Knative's documents and starts its controllers and webhooks, of the
-// modules that servers/go.mod names, and returns when the webhooks answer.
-// environment is added to mtping's, which posts the ticks.
+// Install applies Knative's documents, starts its controllers and webhooks from the
+// modules that servers/go.mod names, and returns when the webhooks answer. environment is
+// added to that of mtping, which posts the ticks.
 func (c *Cluster) Install(t testing.TB, servers string, environment ...string) {
 	t.Helper()
 	ports := map[string]string{"webhook": freePort(t), "eventing-webhook": freePort(t)}
@@ -86,7 +86,7 @@ func (c *Cluster) Install(t testing.TB, servers string, environment ...string) {
 		if name != "webhook" {
 			namespace = "knative-eventing"
 		}
-		// Webhooks are called by the name of a Service. This one's is this machine's.
+		// Webhooks are called by a Service's name. This one leads to this machine.
 		d := &check.Document{Raw: map[string]any{
 			"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": name, "namespace": namespace},
 			"spec": map[string]any{"type": "ExternalName", "externalName": "localhost"},
@@ -108,7 +108,7 @@ func (c *Cluster) Install(t testing.TB, servers string, environment ...string) {
 	}, environment...)...)
 }
 
-// documents are those of one file.
+// documents returns the documents of one file.
 func (c *Cluster) documents(t testing.TB, file string) []*check.Document {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -122,7 +122,7 @@ func (c *Cluster) documents(t testing.TB, file string) []*check.Document {
 	return b.Documents
 }
 
-// prepare fits one of Knative's documents to this machine.
+// prepare adapts one of Knative's documents to this machine.
 func prepare(d *check.Document, ports map[string]string) {
 	if values := configured[d.Name()]; values != nil && d.Namespace() == "knative-serving" {
 		data, _ := d.Raw["data"].(map[string]any)
@@ -141,7 +141,7 @@ func prepare(d *check.Document, ports map[string]string) {
 	})
 }
 
-// forEach calls do with every object of a name, however deep.
+// forEach calls do with every object called name, at any depth.
 func forEach(at any, name string, do func(map[string]any)) {
 	switch node := at.(type) {
 	case map[string]any:
@@ -158,7 +158,7 @@ func forEach(at any, name string, do func(map[string]any)) {
 	}
 }
 
-// knative starts one of Knative's programs with what its Deployment would give it.
+// knative starts one of Knative's programs with the environment of its Deployment.
 func (c *Cluster) knative(t testing.TB, program, namespace string, environment ...string) {
 	t.Helper()
 	c.run(t, program, append([]string{
@@ -169,15 +169,16 @@ func (c *Cluster) knative(t testing.TB, program, namespace string, environment .
 	}, environment...))
 }
 
-// called are the kinds whose objects say which webhook to call. Of those that convert
-// only the ones that we use count: Knative leaves some without a certificate.
+// called are the kinds whose objects name a webhook. Of those that convert, only the ones
+// that we use count: Knative leaves some without a certificate.
 var called = []struct{ apiVersion, kind, only string }{
 	{"admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", ""},
 	{"admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", ""},
 	{"apiextensions.k8s.io/v1", "CustomResourceDefinition", "pingsources.sources.knative.dev"},
 }
 
-// callable says whether Knative has put its certificate wherever a webhook is named.
+// callable returns an error until Knative has put its certificate wherever a webhook is
+// named.
 func (c *Cluster) callable(apiVersion, kind, only string) error {
 	all, err := List[map[string]any](c, apiVersion, kind, "")
 	if err != nil {
@@ -200,7 +201,7 @@ func (c *Cluster) callable(apiVersion, kind, only string) error {
 	return err
 }
 
-// eventingImages are the variables that the controller's Deployment takes from
+// eventingImages returns the variables that the controller's Deployment takes from
 // ConfigMaps of images, for sources that we do not use.
 func eventingImages(t testing.TB, servers string) []string {
 	t.Helper()

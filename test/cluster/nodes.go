@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// object is what nodes reads of one.
+// object holds the fields of an object that this file reads.
 type object struct {
 	Metadata struct {
 		Name, Namespace string
@@ -14,17 +14,17 @@ type object struct {
 	Status struct{ ObservedGeneration int64 }
 }
 
-// Pretend says, until the test ends, what parts of a cluster would say that are not
+// Pretend writes, until the test ends, the statuses of the cluster's parts that are not
 // here: that Deployments have their pods (kubelet, scheduler, Kubernetes' own
-// controllers), that Knative's autoscaler is content, and that its ingress has
-// programmed its gateway. Nothing but statuses is written.
+// controllers), that Knative's autoscaler is satisfied, and that its ingress has
+// programmed its gateway. It writes nothing but statuses.
 func (c *Cluster) Pretend(t testing.TB) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(stop); <-done })
 	go func() {
 		defer close(done)
 		for {
-			// What fails is said again in the next round; tests wait for the outcome.
+			// A failed write is repeated in the next round; tests wait for the outcome.
 			_ = c.pretend("apps/v1", "Deployment", func(o object) map[string]any {
 				return map[string]any{
 					"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
@@ -54,7 +54,7 @@ func (c *Cluster) Pretend(t testing.TB) {
 	}()
 }
 
-// pretend writes the status of all objects of a kind that are newer than theirs.
+// pretend writes the status of all objects of a kind whose status is outdated.
 func (c *Cluster) pretend(apiVersion, kind string, status func(object) map[string]any) error {
 	all, err := List[object](c, apiVersion, kind, "")
 	if err != nil {

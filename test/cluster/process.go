@@ -25,7 +25,7 @@ func Run(t testing.TB, dir, name string, environment []string, path string, argu
 	return &Process{program.Start(t, command), name}
 }
 
-// Tail is the end of what it printed.
+// Tail returns the last lines that it printed.
 func (p *Process) Tail(lines int) string {
 	all := strings.Split(strings.TrimSpace(p.Printed()), "\n")
 	all = all[max(0, len(all)-lines):]
@@ -35,8 +35,8 @@ func (p *Process) Tail(lines int) string {
 	return strings.Join(all, "\n")
 }
 
-// Until polls until check returns nil; the test ends when that takes longer than
-// patience, or when one of the processes ends.
+// Until polls until check returns nil; it fails the test after patience, or when one of
+// the processes ends.
 func Until(t testing.TB, what string, patience time.Duration, check func() error, processes ...*Process) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -55,11 +55,11 @@ func Until(t testing.TB, what string, patience time.Duration, check func() error
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s: %v", patience, what, err)
 		}
-		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // between two looks
+		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // between two checks
 	}
 }
 
-// freePort is one below those that the system gives to clients.
+// freePort returns a free port below those that the system gives to clients.
 func freePort(t testing.TB) string {
 	t.Helper()
 	port, err := proc.FreePort(0)

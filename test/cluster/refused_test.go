@@ -11,7 +11,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/manifests"
 )
 
-// refused plants mistakes in documents that were accepted. Who refuses is part of it:
+// refused plants mistakes in documents that were accepted, and checks who refuses them:
 // the schema, Knative's webhook, or the API server's own validation.
 func refused(t *testing.T, c *cluster.Cluster, b *check.Build) {
 	for name, m := range map[string]struct{ kind, of, old, new, says string }{
@@ -49,9 +49,9 @@ func refused(t *testing.T, c *cluster.Cluster, b *check.Build) {
 			}
 			switch err := c.Apply(planted, true); {
 			case err == nil:
-				t.Error("it is accepted")
+				t.Error("the document is accepted")
 			case !strings.Contains(err.Error(), m.says):
-				t.Errorf("it is refused for another reason: %v", err)
+				t.Errorf("the document is refused for another reason: %v", err)
 			default:
 				t.Log(err)
 			}
@@ -59,13 +59,13 @@ func refused(t *testing.T, c *cluster.Cluster, b *check.Build) {
 				return
 			}
 			if err := c.Creatable(planted); err == nil || !strings.Contains(err.Error(), "strict decoding error: unknown field") {
-				t.Errorf("it can be created: %v", err)
+				t.Errorf("a document with an unknown field is answered %v, want it refused", err)
 			}
 		})
 	}
 }
 
-// find is a document; of the two kinds of Service, Knative's.
+// find returns a document; of the two kinds of Service, Knative's.
 func find(b *check.Build, kind, name string) *check.Document {
 	for _, d := range b.Documents {
 		if d.Kind().Kind == kind && d.Name() == name && d.Kind().GroupVersion().String() != "v1" {

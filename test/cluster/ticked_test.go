@@ -24,8 +24,8 @@ import (
 )
 
 // ticked starts the functions that a grant passes through as kubelet would, writes a
-// grant, and lets Knative's ticks through to one function after the other: each does
-// its part then and not before. Wakes go to names that resolve nowhere here.
+// grant, and forwards Knative's ticks to one function after the other: each does its part
+// then and not before. Wakes go to names that do not resolve here.
 func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 	database := kit.Database(t)
 	pool := kit.Connect(t, database)
@@ -43,7 +43,7 @@ func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 	for _, function := range []string{"grant", "relay", "notify", "deliver"} {
 		at[function] = k.start(t, function)
 	}
-	// The gateway is the one that has to find another.
+	// Only the gateway has to find another function.
 	k.here["FUNCTION_URL"] = "grant=" + at["grant"].String()
 	gateway := k.start(t, "gateway")
 
@@ -53,11 +53,11 @@ func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 		{"notify", "PUBLISHED, none, none", "PUBLISHED, PENDING, none"},
 		{"deliver", "PUBLISHED, PENDING, none", "PUBLISHED, SENT, sent"},
 	} {
-		// Two ticks that reach nobody: what happens, happens without them.
+		// Two ticks reach nobody: whatever happens now happens without them.
 		seen := len(ingress.Ticks(stage.function))
 		cluster.Until(t, "ticks of "+stage.function, patient, func() error {
 			if n := len(ingress.Ticks(stage.function)) - seen; n < 2 {
-				return fmt.Errorf("%d of 2", n)
+				return fmt.Errorf("%d of 2 ticks", n)
 			}
 			return nil
 		})
@@ -85,11 +85,11 @@ func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 type kubelet struct {
 	c          *cluster.Cluster
 	dir, serve string
-	here       map[string]string // variables whose value in the cluster is an address in it
+	here       map[string]string // replaces variables that hold an address in the cluster
 }
 
-// start starts a function with the environment of its Deployment's container, and
-// returns where it is when it is ready, by the container's own probe.
+// start starts a function with the environment of its Deployment's container, and returns
+// its URL when the container's own probe succeeds.
 func (k kubelet) start(t *testing.T, function string) *url.URL {
 	t.Helper()
 	made, err := deployment(k.c, function)
@@ -106,7 +106,7 @@ func (k kubelet) start(t *testing.T, function string) *url.URL {
 		t.Fatal(err)
 	}
 	for name := range maps.Keys(k.here) {
-		// What it was not given it does not get.
+		// A variable that the container does not have is not added.
 		if _, given := values[name]; given {
 			values[name] = k.here[name]
 		}
@@ -127,7 +127,7 @@ func (k kubelet) start(t *testing.T, function string) *url.URL {
 	return at
 }
 
-// grant grants something, as the purchase service.
+// grant sends a grant, as the purchase service.
 func grant(t *testing.T, gateway *url.URL, issuerURL string) {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPost, gateway.JoinPath("/v1/entitlements/grants").String(),
@@ -143,7 +143,7 @@ func grant(t *testing.T, gateway *url.URL, issuerURL string) {
 	}
 }
 
-// answer is the body of a 200.
+// answer returns the body of a 200.
 func answer(response *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func answer(response *http.Response, err error) ([]byte, error) {
 	return body, err
 }
 
-// state is where the grant's event and its notification are, and whether it was sent.
+// state returns the statuses of the grant's event and its notification.
 func state(t *testing.T, pool *pgxpool.Pool) (is string) {
 	t.Helper()
 	err := pool.QueryRow(t.Context(), `SELECT concat_ws(', ',

@@ -7,8 +7,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// OneProcess is a program that holds all functions in one process, ticks them by its
-// own schedule, and listens on PORT.
+// OneProcess is an adapter for a program that holds all functions in one process, ticks
+// them by its own schedule, and listens on PORT.
 func OneProcess(name, path string) Adapter {
 	return Adapter{
 		Name: name,
@@ -25,7 +25,7 @@ func OneProcess(name, path string) Adapter {
 	}
 }
 
-// with returns environment with some settings more, as names and values.
+// with returns environment with more settings, as names and values.
 func with(environment map[string]string, pairs ...string) map[string]string {
 	more := maps.Clone(environment)
 	for i := 0; i < len(pairs); i += 2 {
@@ -34,9 +34,9 @@ func with(environment map[string]string, pairs ...string) map[string]string {
 	return more
 }
 
-// Processes is a program that is one function in each process, ticked from outside,
-// as Knative and OpenFaaS run it. platform returns the settings that the platform
-// gives a function's process beside those of the suite; nil for none.
+// Processes is an adapter for a program that runs one function in each process, ticked
+// from outside, as on Knative and OpenFaaS. platform returns the settings that the
+// platform adds for a function's process; nil for none.
 func Processes(name, path string, paths Paths, platform func(t testing.TB, function string, environment map[string]string) map[string]string) Adapter {
 	return Adapter{
 		Name: name, Ticked: true,

@@ -13,12 +13,12 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// callWithin bounds one request; whatever takes longer hangs.
+// callWithin bounds one request; one that takes longer hangs.
 const callWithin = 30 * time.Second
 
 const grantsPath = "/v1/entitlements/grants"
 
-// answer is a response that was read.
+// answer is a response that was read to its end.
 type answer struct {
 	status int
 	header http.Header
@@ -26,8 +26,7 @@ type answer struct {
 	took   time.Duration
 }
 
-// send sends a request to the gateway as it is, and fails the test when nobody
-// answers.
+// send sends a request to the gateway unchanged, and fails the test without an answer.
 func (s *scene) send(request *http.Request) answer {
 	s.t.Helper()
 	a, err := s.try(request)
@@ -66,7 +65,7 @@ func (s *scene) ask(method, path, token, body string, headers ...string) *http.R
 	return request
 }
 
-// grant is a grant of item to user, with key.
+// grant makes a request to grant item to user, with key.
 func (s *scene) grant(key, user, item string, headers ...string) *http.Request {
 	s.t.Helper()
 	return s.ask(http.MethodPost, grantsPath, s.writer, changeBody(user, item, "p_"+key), append(headers, "Idempotency-Key: "+key)...)
@@ -75,20 +74,20 @@ func (s *scene) grant(key, user, item string, headers ...string) *http.Request {
 func changeBody(user, item, purchase string) string {
 	body, err := json.Marshal(map[string]string{"user_id": user, "stock_keeping_unit": item, "reason": "purchase", "purchase_id": purchase})
 	if err != nil {
-		panic(err) // of strings
+		panic(err) // it holds only strings
 	}
 	return string(body)
 }
 
-// want fails the test unless the status is this.
+// want fails the test unless the answer has this status.
 func (a answer) want(t testing.TB, status int) {
 	t.Helper()
 	if a.status != status {
-		t.Fatalf("status %d, want %d: %v %s", a.status, status, a.header, a.body)
+		t.Fatalf("answered %d, want %d: %v %s", a.status, status, a.header, a.body)
 	}
 }
 
-// wantProblem fails the test unless this problem was answered.
+// wantProblem fails the test unless the answer is this problem.
 func (a answer) wantProblem(t testing.TB, status int, code string) {
 	t.Helper()
 	a.want(t, status)
@@ -103,7 +102,7 @@ func (a answer) json(t testing.TB) map[string]any {
 	t.Helper()
 	var v map[string]any
 	if err := json.Unmarshal(a.body, &v); err != nil {
-		t.Fatalf("status %d, not JSON: %q", a.status, a.body)
+		t.Fatalf("answered %d with a body that is not JSON: %q", a.status, a.body)
 	}
 	return v
 }

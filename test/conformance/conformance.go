@@ -1,7 +1,7 @@
-// Package conformance is what every way of running the functions has to do alike.
-// An adapter starts them, on a platform or on what stands nearest to it on one
-// machine; Run sends it requests, events and ticks, takes its stores away, makes
-// them hang, and ends it, and writes down what it saw. The stores are real ones.
+// Package conformance tests what every way of running the functions must do alike. An
+// adapter starts them, on a platform or on the nearest thing to it on one machine; Run
+// sends requests, events and ticks, cuts and hangs their stores, terminates them, and
+// records what it saw. The stores are real.
 //
 // It is for tests: nothing else may import it.
 package conformance
@@ -15,36 +15,36 @@ import (
 // Adapter is a way to run the functions.
 type Adapter struct {
 	Name string
-	// Start starts functions of the registry, the gateway first among them, and
-	// returns without waiting until they answer. They are stopped when t ends. An
-	// adapter with all functions in one process may start all of them.
+	// Start starts functions of the registry, the gateway first if it is among them, and
+	// returns without waiting until they answer. They are stopped when t ends. An adapter
+	// with all functions in one process may start all of them.
 	Start func(t testing.TB, environment map[string]string, functions ...string) Instance
-	// Refuse runs the program with an environment that it must refuse, until it ends,
-	// and returns its exit status and all that it printed.
+	// Refuse runs the program with an environment that it must refuse, until it exits,
+	// and returns its exit status and output.
 	Refuse func(t testing.TB, environment map[string]string) (status int, printed string)
-	// Ticked says that the suite ticks, in place of a schedule in the process.
+	// Ticked says that the suite ticks, not a schedule in the process.
 	Ticked bool
-	// Overrides are settings that the platform asks for.
+	// Overrides are settings that the platform requires.
 	Overrides map[string]string
-	// Without are the checks that mean nothing here, by name, and why.
+	// Without are the checks that do not apply here, by name, with the reason.
 	Without map[string]string
-	// Quiet is how long the platform keeps SIGTERM from the functions so that nobody
-	// sends them requests any more. Meanwhile requests are taken, and only readiness
-	// says that the end is near.
+	// Quiet is how long the platform delays SIGTERM so that clients stop sending
+	// requests. Meanwhile requests are accepted, and only readiness shows that the end is
+	// near.
 	Quiet time.Duration
-	// Grace is how long after SIGTERM the processes may take; 0 is SHUTDOWN_GRACE of
-	// the suite.
+	// Grace is how long the processes may take after SIGTERM; 0 for SHUTDOWN_GRACE of the
+	// suite.
 	Grace time.Duration
 }
 
-// Instance is functions that run.
+// Instance is running functions.
 type Instance interface {
-	// RoundTrip sends a request to the gateway; the host of its URL means nothing.
+	// RoundTrip sends a request to the gateway; the host of its URL is ignored.
 	http.RoundTripper
-	// Probe asks every process as the platform does, and returns the worst status.
+	// Probe probes every process as the platform does, and returns the worst status.
 	Probe(Probe) (status int, err error)
-	// Tick ticks a function as the platform does; it returns an error for all but a
-	// tick that was done.
+	// Tick ticks a function as the platform does; only a tick that was done returns no
+	// error.
 	Tick(function string) error
 	// Addresses are where the processes listen, as host:port.
 	Addresses() []string
@@ -54,7 +54,7 @@ type Instance interface {
 	Wait(within time.Duration) error
 }
 
-// Probe is what a platform asks a process.
+// Probe is a platform's question about a process.
 type Probe int
 
 // The probes.
@@ -63,8 +63,8 @@ const (
 	Readiness
 )
 
-// Run checks an adapter, each check in a subtest of its own. What is alike for all
-// requests is asked of one instance; what ends or starves an instance has its own.
+// Run checks an adapter, each check in a subtest. Checks that only send requests share an
+// instance; those that end or starve it have their own.
 func Run(t *testing.T, a Adapter) {
 	t.Helper()
 	for name := range a.Without {
@@ -86,7 +86,7 @@ func Run(t *testing.T, a Adapter) {
 			if c.alone {
 				s = newScene(t, a)
 			}
-			results.put(c.name, outcome{Failed: true}) // unless it gets past the next line
+			results.put(c.name, outcome{Failed: true}) // unless the check returns
 			saw := c.run(s)
 			if !t.Failed() {
 				results.put(c.name, outcome{Saw: saw})
@@ -98,11 +98,11 @@ func Run(t *testing.T, a Adapter) {
 // check is one promise; run returns what it saw, in a few words.
 type check struct {
 	name  string
-	alone bool // it starts an instance of its own
+	alone bool // has an instance of its own
 	run   func(*scene) string
 }
 
-// checks are in the order of the table.
+// checks are in the table's order.
 var checks = []check{
 	{"request and replay", false, (*scene).request},
 	{"refused request", false, (*scene).refused},

@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// A CloudEvent with its attributes in headers, which are percent-encoded: it is the
-// same event in structured mode.
+// A CloudEvent in binary mode, with percent-encoded attributes in headers, is the same
+// event as in structured mode.
 func (s *scene) binary() string {
 	event := func(kind string) *http.Request {
 		return s.ask(http.MethodPost, fn.EventsPath, s.writer, changeBody("u_binary", "item1", "p_1"),
@@ -25,7 +25,7 @@ func (s *scene) binary() string {
 	return "200"
 }
 
-// The same as one JSON object.
+// The same in structured mode, as one JSON object.
 func (s *scene) structured() string {
 	s.purchase(s.envelope("completed", "1", "/structured", "u_structured"), s.envelope("refunded", "2", "/structured", "u_structured"))
 	return "200"
@@ -47,7 +47,7 @@ func (s *scene) purchase(completed, refunded *http.Request) {
 		a := s.send(sent)
 		a.want(s.t, http.StatusOK)
 		if want := []string{"ACTIVE", "REVOKED"}[i]; a.json(s.t)["status"] != want || a.header.Get("ETag") != fmt.Sprintf(`"%d"`, i+1) {
-			s.t.Errorf("%d: %v %s", i+1, a.header, a.body)
+			s.t.Errorf("event %d: answered %v %s, want %s at version %d", i+1, a.header, a.body, want, i+1)
 		}
 	}
 }
@@ -58,8 +58,8 @@ func (s *scene) ticks() string {
 	by := s.carry("u_ticks")
 	a := s.send(s.ask(http.MethodGet, "/debug/notification/inbox/u_ticks", s.ops, ""))
 	a.want(s.t, http.StatusOK)
-	if told := a.json(s.t)["notifications"].([]any); len(told) != 1 || told[0].(map[string]any)["status"] != "SENT" {
-		s.t.Errorf("inbox: %s", a.body)
+	if inbox := a.json(s.t)["notifications"].([]any); len(inbox) != 1 || inbox[0].(map[string]any)["status"] != "SENT" {
+		s.t.Errorf("the inbox is %s, want one notification that is SENT", a.body)
 	}
 	return by
 }

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 
 const noProcess = "it is in the process of the test"
 
-// The handlers in the process of the test, behind net/http.
+// The handlers in the test's process, behind net/http.
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, conformance.Adapter{
@@ -26,7 +26,7 @@ func TestLocal(t *testing.T) {
 	})
 }
 
-// The program of a container, with all functions in one process.
+// A container's program, with all functions in one process.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, conformance.OneProcess("serve", program.Build(t, root(t), "./infra/miniserver")))

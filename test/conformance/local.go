@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// inProcess is all functions in the process of the test.
+// inProcess runs all functions in the test's process.
 type inProcess struct {
 	*Served
 	runtime *fn.Runtime
@@ -41,7 +41,7 @@ func StartLocal(t testing.TB, environment map[string]string, _ ...string) Instan
 	return &inProcess{&Served{Paths: OwnPaths, Front: functions.GatewayName, Address: address}, rt}
 }
 
-// Tick goes the way of the process's own schedule.
+// Tick takes the way of the process's own schedule.
 func (i *inProcess) Tick(function string) error {
 	request, err := http.NewRequest(http.MethodPost, "http://"+function+tick.Path, http.NoBody)
 	if err != nil {

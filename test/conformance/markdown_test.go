@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/conformance"
 )
 
-// Markdown prints what the runs before it left: make test-conformance ends with it.
+// The results of the runs before it, as Markdown: make test-conformance ends with it.
 func TestMarkdown(t *testing.T) {
 	dir := os.Getenv(conformance.ResultsVariable)
 	if dir == "" {

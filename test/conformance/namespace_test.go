@@ -14,18 +14,18 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// namespace is a network of its own, with a loopback device and nothing else: what a
-// pod has, whose programs listen on fixed ports of all interfaces.
+// namespace is a network namespace with only a loopback device: like a pod's, whose
+// programs listen on fixed ports of all interfaces.
 type namespace struct{ work chan func() }
 
-// newNamespace makes one; it skips the test where that is not permitted.
+// newNamespace creates a namespace; it skips the test if that is not permitted.
 func newNamespace(t testing.TB) *namespace {
 	t.Helper()
 	n, made := &namespace{make(chan func())}, make(chan error)
 	go func() {
-		// The thread is never unlocked, so no other goroutine finds itself in this
-		// network. Nor does it end: it may have started programs before, for other tests,
-		// which are killed with the thread that started them.
+		// The thread is never unlocked, so no other goroutine runs in this namespace. Nor
+		// does it end: it may have started programs before, for other tests, which are
+		// killed with the thread that started them.
 		runtime.LockOSThread()
 		err := syscall.Unshare(syscall.CLONE_NEWNET)
 		if err == nil {
@@ -61,8 +61,8 @@ func raiseLoopback() error {
 	return nil
 }
 
-// do runs something on the thread that is in the network: sockets that it opens and
-// programs that it starts are there, too.
+// do runs work on the thread in the namespace: sockets that it opens and programs that it
+// starts are in it too.
 func (n *namespace) do(work func()) {
 	done := make(chan struct{})
 	n.work <- func() {
@@ -77,7 +77,7 @@ func (n *namespace) dial(address string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// forward has address in the network lead to whatever dial connects to.
+// forward connects address in the namespace to whatever dial connects to.
 func (n *namespace) forward(t testing.TB, address string, dial func() (net.Conn, error)) {
 	t.Helper()
 	var listener net.Listener

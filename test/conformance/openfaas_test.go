@@ -16,9 +16,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// OpenFaaS runs our image without of-watchdog: what that would do in HTTP mode, the
-// program does itself. So this is the program with the environment of stack.yaml,
-// secrets in files, asked at OpenFaaS' paths.
+// OpenFaaS runs our image without of-watchdog: the program itself does what that would in
+// HTTP mode. So this is the program with the environment of stack.yaml and secrets in
+// files, at OpenFaaS' paths.
 func TestOpenFaaS(t *testing.T) {
 	t.Parallel()
 	stack := readStack(t)
@@ -27,7 +27,7 @@ func TestOpenFaaS(t *testing.T) {
 	conformance.Run(t, a)
 }
 
-// stack is what infra/openfaas/stack.yaml says.
+// stack holds what we read of infra/openfaas/stack.yaml.
 type stack struct {
 	Functions map[string]struct {
 		Environment map[string]string `yaml:"environment"`
@@ -49,16 +49,16 @@ func readStack(t *testing.T) stack {
 	return s
 }
 
-// ofSuite are the settings that the suite decides: where things are, and that nothing
-// but ticks carries anything on.
+// ofSuite are the settings that the suite sets: addresses, and that only ticks carry
+// events.
 var ofSuite = []string{"PORT", "FUNCTION_URL", "GATEWAY_URL", "OIDC_ISSUER", "DEBUG_ENDPOINTS", "SHUTDOWN_GRACE", "WAKES"}
 
 const secretsFolder = "/var/openfaas/secrets/"
 
 var chosen = regexp.MustCompile(`^\$\{\w+:-(.*)\}$`)
 
-// environment is what the provider would give a function's container: no variable
-// that stack.yaml does not have, secrets as files.
+// environment returns what the provider would give a function's container: only the
+// variables of stack.yaml, and secrets as files.
 func (s stack) environment(t testing.TB, function string, suite map[string]string) map[string]string {
 	t.Helper()
 	described, ok := s.Functions[function]
@@ -69,14 +69,15 @@ func (s stack) environment(t testing.TB, function string, suite map[string]strin
 	for _, secret := range described.Secrets {
 		name := strings.ToUpper(strings.ReplaceAll(secret, "-", "_"))
 		for _, store := range []string{"DATABASE_URL", "REDIS_URL", "NATS_URL"} {
-			// Each function or domain has one of its own, which the suite does not tell apart.
+			// Each function or domain has its own secret, which the suite does not
+			// distinguish.
 			if strings.HasSuffix(name, "_"+store) {
 				name = store
 			}
 		}
 		value, ok := suite[name]
 		if !ok {
-			t.Fatalf("%s has the secret %s, which is no setting of the suite", function, secret)
+			t.Fatalf("%s has the secret %s, which is not a setting of the suite", function, secret)
 		}
 		if err := os.WriteFile(filepath.Join(dir, secret), []byte(value+"\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -96,7 +97,7 @@ func (s stack) environment(t testing.TB, function string, suite map[string]strin
 		environment[name] = suite[name]
 	}
 	if environment["TICK_LINGER"] != "" {
-		environment["TICK_LINGER"] = "300ms" // of 55 s, until the next minute
+		environment["TICK_LINGER"] = "300ms" // instead of 55 s, until the next minute
 	}
 	if described.Annotations["com.openfaas.health.http.path"] != fn.OpenFaaSLivenessPath || described.Annotations["com.openfaas.ready.http.path"] != fn.OpenFaaSReadinessPath {
 		t.Errorf("%s is probed at %v", function, described.Annotations)

@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// The program of a container, as one function in each process.
+// A container's program, with one function in each process.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	conformance.Run(t, conformance.Processes("processes", program.Build(t, root(t), "./infra/miniserver"), conformance.OwnPaths, nil))

@@ -13,12 +13,12 @@ import (
 func startProgram(t testing.TB, path string, environment map[string]string, arguments ...string) *program.Program {
 	t.Helper()
 	command := exec.Command(path, arguments...)
-	command.Env = []string{} // nil would be ours
+	command.Env = []string{} // nil would inherit the test's
 	for name, value := range environment {
 		command.Env = append(command.Env, name+"="+value)
 	}
 	slices.Sort(command.Env)
-	// On this thread: it may be in a network of its own.
+	// On this thread: it may be in a network namespace.
 	return program.StartHere(t, command)
 }
 

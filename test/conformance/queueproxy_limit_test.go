@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// queue-proxy lets as many requests to a function as its Service says, keeps ten
-// times as many waiting, and refuses the rest, which clients get as a problem.
+// queue-proxy admits as many requests to a function as its Service allows, queues ten
+// times as many, and refuses the rest, which clients get as a problem.
 func TestQueueProxyConcurrency(t *testing.T) {
 	t.Parallel()
 	const concurrency, admitted, sent = 2, 22, 30
@@ -38,31 +38,31 @@ func TestQueueProxyConcurrency(t *testing.T) {
 			answers <- a
 		}()
 	}
-	// Those that are refused are answered while the others wait.
+	// The refused requests are answered while the others wait.
 	for range sent - admitted {
 		select {
 		case a := <-answers:
 			a.wantProblem(t, http.StatusServiceUnavailable, "unavailable")
 		case <-time.After(startWithin):
-			t.Fatal("more are let in")
+			t.Fatal("more requests are admitted than the Service allows")
 		}
 	}
 	if n := s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); n != concurrency {
-		t.Errorf("%d at once", n)
+		t.Errorf("%d requests run at once, want %d", n, concurrency)
 	}
 	kit.Must(t, tx.Rollback(t.Context()))
 	for range admitted {
 		if a := <-answers; a.status != http.StatusOK {
-			t.Errorf("one that was let in: %d %s", a.status, a.body)
+			t.Errorf("an admitted request is answered %d %s, want 200", a.status, a.body)
 		}
 	}
 	if v := s.count(`SELECT version FROM entitlement.entitlements WHERE user_id = 'u_limit'`); v != admitted+1 {
-		t.Errorf("version %d", v)
+		t.Errorf("version %d, want %d", v, admitted+1)
 	}
 }
 
-// A Service's timeout that is shorter than the function's ends a request first, and
-// the client gets a problem all the same.
+// A Service's timeout that is shorter than the function's ends a request first, and the
+// client still gets a problem.
 func TestQueueProxyTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 3 * time.Second
@@ -77,7 +77,7 @@ func TestQueueProxyTimeout(t *testing.T) {
 	a := s.send(s.grant("timeout", "u_timeout", "item1"))
 	a.wantProblem(t, http.StatusGatewayTimeout, "timeout")
 	if a.took < timeout || a.took > timeout+slack {
-		t.Errorf("it took %s", a.took)
+		t.Errorf("the answer took %s, want the timeout of %s", a.took, timeout)
 	}
 	s.postgres.Mend()
 }

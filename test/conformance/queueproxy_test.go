@@ -24,28 +24,28 @@ import (
 )
 
 const (
-	// Where things are in a pod; queue-proxy has no other ports for the last.
+	// The addresses in a pod; queue-proxy's own cannot be changed.
 	userAddress  = "127.0.0.1:8080"
 	queueAddress = "127.0.0.1:8012"
 	adminAddress = "127.0.0.1:8022"
-	// queueQuiet is how long queue-proxy waits for requests that are still sent to it
-	// before it lets the function's container end.
+	// queueQuiet is how long queue-proxy waits for late requests before it lets the
+	// function's container end.
 	queueQuiet = 30 * time.Second
 )
 
-// pod is a function's container and queue-proxy, in a network of their own.
+// pod is a function's container and queue-proxy, in a network namespace.
 type pod struct {
 	*namespace
 	queue, function *program.Program
 }
 
-// podSettings are what a Service says of its pods.
+// podSettings are a Service's settings for its pods.
 type podSettings struct {
 	concurrency int
 	timeout     time.Duration
 }
 
-// startPod starts what Knative's controller would put into a pod of the function.
+// startPod starts what Knative's controller would put into the function's pod.
 func startPod(t testing.TB, n *namespace, environment map[string]string, s podSettings) *pod {
 	t.Helper()
 	root, err := kit.Root()
@@ -72,7 +72,7 @@ func startPod(t testing.TB, n *namespace, environment map[string]string, s podSe
 	return p
 }
 
-// send asks the pod at one of its addresses.
+// send sends a request to one of the pod's addresses.
 func (p *pod) send(r *http.Request, address string) (*http.Response, error) {
 	transport := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true,
@@ -99,8 +99,8 @@ func (p *pod) ask(method, address, path string, within time.Duration, header htt
 	return response.StatusCode, string(body), err
 }
 
-// terminate does what the kubelet does: both containers are told, and the function's
-// has a preStop hook that returns when queue-proxy is done.
+// terminate does what the kubelet does: both containers get SIGTERM, the function's after
+// its preStop hook, which returns when queue-proxy is done.
 func (p *pod) terminate() {
 	p.queue.Terminate()
 	go func() {
@@ -114,8 +114,8 @@ type onKnative map[string]*pod
 
 var _ Instance = onKnative{}
 
-// startPods gives each function the pod that its Service asks for; change may have it
-// otherwise.
+// startPods starts for each function the pod that its Service describes; change may alter
+// it.
 func startPods(change func(function string, s *podSettings)) func(testing.TB, map[string]string, ...string) Instance {
 	return func(t testing.TB, environment map[string]string, names ...string) Instance {
 		t.Helper()
@@ -146,8 +146,8 @@ func (k onKnative) RoundTrip(r *http.Request) (*http.Response, error) {
 	return k[functions.GatewayName].send(r, queueAddress)
 }
 
-// Probe asks as the kubelet does: the function's container whether it is alive,
-// queue-proxy whether the pod is ready.
+// Probe probes as the kubelet does: liveness at the function's container, readiness at
+// queue-proxy.
 func (k onKnative) Probe(probe Probe) (worst int, err error) {
 	for _, p := range k {
 		address, path, header := userAddress, fn.LivenessPath, http.Header{"User-Agent": {"kube-probe/1.33"}}
@@ -205,6 +205,6 @@ func onQueueProxy(change func(string, *podSettings)) Adapter {
 // Knative's queue-proxy in front of each function.
 func TestQueueProxy(t *testing.T) {
 	t.Parallel()
-	newNamespace(t) // or skip all of it
+	newNamespace(t) // skips the whole test where it is not permitted
 	Run(t, onQueueProxy(nil))
 }

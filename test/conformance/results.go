@@ -13,24 +13,24 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// ResultsVariable names a folder where each adapter's results are left, for Table.
+// ResultsVariable names a folder that collects each adapter's results, for Table.
 const ResultsVariable = "CONFORMANCE_RESULTS"
 
-// outcome is what became of a check: one of the fields is set.
+// outcome is a check's result: one of the fields is set.
 type outcome struct {
 	Saw     string `json:"saw,omitempty"`
 	Without string `json:"without,omitempty"`
 	Failed  bool   `json:"failed,omitempty"`
 }
 
-// results of one adapter.
+// results are one adapter's.
 type results struct {
 	Adapter  string             `json:"adapter"`
 	Outcomes map[string]outcome `json:"outcomes"`
 	mutex    sync.Mutex
 }
 
-// newResults tells the results at the end of t.
+// newResults logs the results at the end of t, and writes them to the folder.
 func newResults(t *testing.T, adapter string) *results {
 	r := &results{Adapter: adapter, Outcomes: map[string]outcome{}}
 	t.Cleanup(func() {
@@ -59,11 +59,11 @@ func (r *results) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, strings.ReplaceAll(r.Adapter, " ", "-")+".json"), text, 0o644)
 }
 
-// columns is the order of the adapters in the table.
+// columns are the adapters in the table's order.
 var columns = []string{"local", "serve", "processes", "func-go", "queue-proxy", "OpenFaaS", "Lambda"}
 
-// Table returns the results that runs left in dir as a Markdown table of checks and
-// adapters, with what an adapter is without below it.
+// Table returns the results in dir as a Markdown table of checks and adapters, with the
+// checks that adapters omit below it.
 func Table(dir string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {

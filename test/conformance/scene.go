@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// publicURL is where clients think that the gateway is. https makes its cookies
-	// those of a deployment.
+	// publicURL is the gateway's address for clients. https makes its cookies those of a
+	// deployment.
 	publicURL = "https://game.example"
-	// startWithin bounds how long an instance may take until it answers, on a machine
-	// that does other things as well.
+	// startWithin bounds how long an instance may take to answer, on a busy machine.
 	startWithin = 30 * time.Second
 	// grace is SHUTDOWN_GRACE.
 	grace = 10 * time.Second
@@ -31,14 +30,14 @@ type scene struct {
 	t           testing.TB
 	adapter     Adapter
 	environment map[string]string
-	pool        *pgxpool.Pool // past the link
+	pool        *pgxpool.Pool // without the link
 	postgres    *kit.Link     // between the functions and Postgres
 	nats        *kit.Link
 	instance    Instance
 	writer, ops string // access tokens of the purchase service and of an operator
 }
 
-// newScene makes the stores; links to them are cut until mended.
+// newScene starts the stores; links to them are cut until mended.
 func newScene(t testing.TB, a Adapter) *scene {
 	t.Helper()
 	database := kit.Database(t)
@@ -55,7 +54,7 @@ func newScene(t testing.TB, a Adapter) *scene {
 		"OIDC_ISSUER": identity.Issuer(t), "OIDC_CLIENT_SECRET": issuer.WebClientSecret, "GATEWAY_URL": publicURL,
 		"IDENTITY_SIGNING_KEY": private, "IDENTITY_VERIFY_KEYS": public,
 		"DEBUG_ENDPOINTS": "true", "SHUTDOWN_GRACE": grace.String(),
-		// Only ticks carry anything on: a wake would hide one that does not come.
+		// Only ticks carry events: a wake would hide a tick that does not come.
 		"WAKES": "false", "SCHEDULE": "auto",
 	}
 	if a.Ticked {
@@ -67,14 +66,14 @@ func newScene(t testing.TB, a Adapter) *scene {
 	return s
 }
 
-// in is the scene as a subtest sees it.
+// in returns the scene for a subtest.
 func (s *scene) in(t testing.TB) *scene {
 	other := *s
 	other.t = t
 	return &other
 }
 
-// start mends the links and starts functions, until they are ready.
+// start mends the links, starts functions and waits until they are ready.
 func (s *scene) start(functions ...string) {
 	s.t.Helper()
 	s.postgres.Mend()
@@ -83,14 +82,14 @@ func (s *scene) start(functions ...string) {
 	kit.Within(s.t, startWithin, "ready", func() bool { return s.probe(Readiness) == http.StatusOK })
 }
 
-// begin starts functions, until they are alive.
+// begin starts functions and waits until they are alive.
 func (s *scene) begin(functions ...string) {
 	s.t.Helper()
 	s.instance = s.adapter.Start(s.t, s.environment, functions...)
 	kit.Within(s.t, startWithin, "alive", func() bool { return s.probe(Liveness) == http.StatusOK })
 }
 
-// probe returns a probe's status, 0 when nobody answered.
+// probe returns a probe's status, 0 without an answer.
 func (s *scene) probe(p Probe) int {
 	status, err := s.instance.Probe(p)
 	if err != nil {
@@ -99,7 +98,7 @@ func (s *scene) probe(p Probe) int {
 	return status
 }
 
-// count returns the one number that a query answers.
+// count returns the one number that a query selects.
 func (s *scene) count(sql string, args ...any) int {
 	s.t.Helper()
 	var n int

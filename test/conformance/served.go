@@ -19,23 +19,23 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// Paths are what a platform sends to a process.
+// Paths are a process's paths for a platform.
 type Paths struct{ Liveness, Readiness, Tick string }
 
-// OwnPaths are those of the functions themselves.
+// OwnPaths are the functions' own paths.
 var OwnPaths = Paths{fn.LivenessPath, fn.ReadinessPath, tick.Path}
 
-// Served are processes that listen, by the function that each is.
+// Served are processes that listen, by their functions.
 type Served struct {
 	Paths    Paths
-	Front    string // the name of the one that has the gateway
+	Front    string // the process with the gateway
 	Address  map[string]string
 	Programs []*program.Program
 }
 
 var _ Instance = (*Served)(nil)
 
-// FreePort returns a port of loopback that nobody listens on.
+// FreePort returns a free port on loopback.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	port, err := proc.FreePort(0)
@@ -43,7 +43,7 @@ func FreePort(t testing.TB) string {
 	return strconv.Itoa(port)
 }
 
-// oneShot has no connections to keep: each request shows who takes new ones.
+// oneShot keeps no connections: each request shows who accepts new ones.
 var oneShot = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
 
 // RoundTrip sends a request to the gateway.
@@ -70,7 +70,7 @@ func (s *Served) send(method, address, path string, within time.Duration) (int, 
 	return response.StatusCode, string(body), err
 }
 
-// Probe asks every process.
+// Probe probes every process.
 func (s *Served) Probe(p Probe) (worst int, err error) {
 	path := s.Paths.Liveness
 	if p == Readiness {
@@ -90,7 +90,7 @@ func (s *Served) Probe(p Probe) (worst int, err error) {
 func (s *Served) Tick(function string) error {
 	address, ok := s.Address[function]
 	if !ok {
-		return fmt.Errorf("%s is no process", function)
+		return fmt.Errorf("no process runs %s", function)
 	}
 	status, body, err := s.send(http.MethodPost, address, s.Paths.Tick, callWithin)
 	if err == nil && (status != http.StatusOK || !strings.Contains(body, `"done"`)) {
@@ -107,14 +107,14 @@ func (s *Served) Addresses() (all []string) {
 	return all
 }
 
-// Terminate sends SIGTERM to all of them.
+// Terminate sends SIGTERM to every process.
 func (s *Served) Terminate() {
 	for _, p := range s.Programs {
 		p.Terminate()
 	}
 }
 
-// Wait returns an error unless all of them end in order.
+// Wait returns an error unless all processes end within this time with status 0.
 func (s *Served) Wait(within time.Duration) error {
 	var errs []error
 	deadline := time.Now().Add(within)
@@ -124,5 +124,5 @@ func (s *Served) Wait(within time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// onLoopback is a port's address.
+// onLoopback returns a port's address on loopback.
 func onLoopback(port string) string { return net.JoinHostPort("127.0.0.1", port) }

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// eventWithin bounds how long an event may take that nobody holds back.
+	// eventWithin bounds how long an event may take that nothing holds up.
 	eventWithin = 20 * time.Second
-	// streamEnds is how soon a stream has to end when its process does.
+	// streamEnds bounds how long a stream may outlast its process's SIGTERM.
 	streamEnds = 5 * time.Second
 )
 
-// follow opens the caller's live stream and returns its lines once it has begun. They
-// end, and are closed, with the stream.
+// follow opens the caller's live stream and returns its lines once it has begun. The
+// channel is closed at the stream's end.
 func (s *scene) follow() <-chan string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin+eventWithin+s.adapter.Quiet)
@@ -30,7 +30,7 @@ func (s *scene) follow() <-chan string {
 	kit.Must(s.t, err)
 	s.t.Cleanup(func() { _ = response.Body.Close() })
 	if media := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || !strings.HasPrefix(media, "text/event-stream") {
-		s.t.Fatalf("status %d, %s", response.StatusCode, media)
+		s.t.Fatalf("the stream is answered %d %s", response.StatusCode, media)
 	}
 	lines := make(chan string, 100)
 	go func() {
@@ -51,7 +51,7 @@ func (s *scene) follow() <-chan string {
 	return lines
 }
 
-// line waits for a line that begins so.
+// line waits for a line with this prefix.
 func (s *scene) line(lines <-chan string, begins string) {
 	s.t.Helper()
 	late := time.After(eventWithin)
@@ -59,18 +59,18 @@ func (s *scene) line(lines <-chan string, begins string) {
 		select {
 		case line, open := <-lines:
 			if !open {
-				s.t.Fatalf("the stream ended before %q", begins)
+				s.t.Fatalf("the stream ended before a line beginning %q", begins)
 			}
 			if strings.HasPrefix(line, begins) {
 				return
 			}
 		case <-late:
-			s.t.Fatalf("not within %s: %q", eventWithin, begins)
+			s.t.Fatalf("not within %s: a line beginning %q", eventWithin, begins)
 		}
 	}
 }
 
-// What is written to a stream arrives while it is open.
+// Events arrive while the stream is open.
 func (s *scene) stream() string {
 	me := s.send(s.ask(http.MethodPost, "/v1/me", s.writer, ""))
 	me.want(s.t, http.StatusOK)
@@ -82,7 +82,7 @@ func (s *scene) stream() string {
 	return "told while it is open"
 }
 
-// After SIGTERM a stream ends in order, and holds up nothing.
+// After SIGTERM a stream ends in good order, and delays nothing.
 func (s *scene) streamEnds() string {
 	s.start("gateway", "account", "stream")
 	lines := s.follow()
@@ -92,13 +92,13 @@ func (s *scene) streamEnds() string {
 		select {
 		case line, open := <-lines:
 			if strings.HasPrefix(line, "broken off") {
-				s.t.Errorf("it was %s", line)
+				s.t.Errorf("the stream was %s", line)
 			}
 			if open {
 				continue
 			}
 		case <-late:
-			s.t.Fatalf("it goes on after %s", s.adapter.Quiet+streamEnds)
+			s.t.Fatalf("the stream is still open after %s", s.adapter.Quiet+streamEnds)
 		}
 		break
 	}
@@ -106,7 +106,7 @@ func (s *scene) streamEnds() string {
 	return fmt.Sprintf("at its end, status 0 after %.1f s", time.Since(began).Seconds())
 }
 
-// within is how long an instance may take to end.
+// within bounds how long an instance may take to end.
 func (s *scene) within() time.Duration {
 	if s.adapter.Grace > 0 {
 		return s.adapter.Quiet + s.adapter.Grace

@@ -16,11 +16,11 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// buildWithin bounds a command that builds, also on a machine that is busy.
+// buildWithin bounds a command that builds, on a busy machine too.
 const buildWithin = 8 * time.Minute
 
-// cli is a command of the CLI, for the function in dir. It sees no configuration of
-// whoever runs the tests.
+// cli returns a command of the func CLI for the function in dir, without the
+// configuration of the user who runs the tests.
 func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	root, err := kit.Root()
@@ -31,7 +31,7 @@ func cli(t testing.TB, dir string, arguments ...string) *exec.Cmd {
 	}
 	command := exec.CommandContext(t.Context(), binary, arguments...)
 	command.Dir = dir
-	// -trimpath shares what is compiled among the trees of all tests.
+	// -trimpath lets all tests' trees share the build cache.
 	command.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false", "XDG_CONFIG_HOME="+t.TempDir(), "FUNC_REGISTRY=registry.example.com/miniserver")
 	return command
 }
@@ -44,7 +44,7 @@ type running struct {
 	url string
 }
 
-// run starts `func run` in a tree of its own and returns when the CLI says that the
+// run starts `func run` in a tree of its own and returns when the CLI reports that the
 // function runs.
 func run(t testing.TB, address string, environment ...string) *running {
 	t.Helper()
@@ -62,25 +62,25 @@ func run(t testing.TB, address string, environment ...string) *running {
 		default:
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not ready after %s", buildWithin)
+			t.Fatalf("the function is not ready after %s", buildWithin)
 		}
 	}
 	t.Logf("func run to ready, with its build: %s", time.Since(began).Round(100*time.Millisecond))
 	return r
 }
 
-// terminate ends `func run` as a supervisor would; the function ends with it.
+// terminate ends `func run` as a supervisor would, and the function with it.
 func (r *running) terminate() {
 	r.t.Helper()
 	r.Terminate()
 	kit.Must(r.t, r.Wait(within))
 	if connection, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://")); err == nil {
 		_ = connection.Close()
-		r.t.Error("the function goes on without func run")
+		r.t.Error("the function still runs without func run")
 	}
 }
 
-// invoke is `func invoke` in the tree of r, and returns what it printed.
+// invoke runs `func invoke` in the tree of r, and returns what it printed.
 func (r *running) invoke(arguments ...string) string {
 	r.t.Helper()
 	out, err := cli(r.t, r.dir, append([]string{"invoke"}, arguments...)...).CombinedOutput()
@@ -98,7 +98,7 @@ func wantHealthy(t testing.TB, base string) {
 		kit.Must(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s", path, response.Status)
+			t.Errorf("%s answered %s, want 200", path, response.Status)
 		}
 	}
 }

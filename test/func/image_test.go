@@ -22,9 +22,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The image of `func build` is the binary, its sources and root certificates; it
-// runs as a user without rights on a root file system that cannot be written, and
-// SIGTERM lets requests end.
+// The image of `func build` is the binary, its sources and root certificates; it runs as
+// an unprivileged user on a read-only root file system, and SIGTERM lets requests finish.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	dir := tree(t)
@@ -49,7 +48,7 @@ func TestImage(t *testing.T) {
 		}
 	}
 	if i.config.User != "1000" || !slices.Equal(i.config.Cmd, []string{"/func/f"}) {
-		t.Errorf("user %q, command %q", i.config.User, i.config.Cmd)
+		t.Errorf("user %q and command %q, want 1000 and /func/f", i.config.User, i.config.Cmd)
 	}
 	s := setup(t)
 	address := freeAddress(t)
@@ -68,12 +67,12 @@ func TestImage(t *testing.T) {
 	wantHealthy(t, base)
 	c.wantConfined()
 	s.grant(base, "u_1", "k1")
-	s.wantTold("u_1")
+	s.wantNotified("u_1")
 
-	// A request that is half sent when SIGTERM comes is answered; a new one is not.
+	// A request that is half sent at SIGTERM is answered; a new one is not.
 	half := s.halfGrant(address)
 	c.signal(syscall.SIGTERM)
-	kit.Eventually(t, "nobody listens any more", func() bool {
+	kit.Eventually(t, "the port is closed", func() bool {
 		connection, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = connection.Close()
@@ -83,11 +82,11 @@ func TestImage(t *testing.T) {
 	half.finish()
 	c.wantCleanEnd()
 	if n := s.count(`SELECT count(*) FROM entitlement.entitlements WHERE user_id = 'u_half'`); n != 1 {
-		t.Errorf("%d entitlements of the request that was under way", n)
+		t.Errorf("%d entitlements of the request in flight, want 1", n)
 	}
 }
 
-// halfSent is a grant whose last byte was not sent yet.
+// halfSent is a grant whose last byte is not sent yet.
 type halfSent struct {
 	t          testing.TB
 	connection net.Conn
@@ -100,13 +99,14 @@ func (s *system) halfGrant(address string) *halfSent {
 	connection, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", address)
 	kit.Must(s.t, err)
 	s.t.Cleanup(func() { _ = connection.Close() })
-	// The server says 100 Continue when the function reads the body: it is under way.
+	// The server sends 100 Continue when the function reads the body: the request is in
+	// flight.
 	_, err = fmt.Fprintf(connection, "POST /v1/entitlements/grants HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nIdempotency-Key: half\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n", address, s.token, len(body))
 	kit.Must(s.t, err)
 	line, err := bufio.NewReader(io.LimitReader(connection, int64(len("HTTP/1.1 100 Continue\r\n\r\n")))).ReadString('\n')
 	if err != nil || !strings.Contains(line, " 100 ") {
-		s.t.Fatalf("%q %v", line, err)
+		s.t.Fatalf("the server sent %q, %v, want 100 Continue", line, err)
 	}
 	_, err = io.WriteString(connection, body[:len(body)-1])
 	kit.Must(s.t, err)
@@ -120,6 +120,6 @@ func (h *halfSent) finish() {
 	kit.Must(h.t, h.connection.SetReadDeadline(time.Now().Add(within)))
 	answer, err := io.ReadAll(h.connection)
 	if err != nil || !strings.Contains(string(answer), "HTTP/1.1 200 OK") {
-		h.t.Errorf("the request under way: %q %v", answer, err)
+		h.t.Errorf("the request in flight is answered %q, %v, want 200", answer, err)
 	}
 }

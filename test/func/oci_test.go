@@ -21,11 +21,11 @@ type image struct {
 	rootfs string
 	config imageConfig
 	files  []string // relative to the root, without directories
-	// bytes, of the layers and of the files
+	// bytes of the layers and of the files
 	compressed, unpacked int64
 }
 
-// imageConfig is what a container runtime takes from an image.
+// imageConfig is what a container runtime reads of an image.
 type imageConfig struct {
 	User       string
 	Env, Cmd   []string
@@ -38,7 +38,7 @@ type descriptor struct {
 	Size   int64
 }
 
-// unpack reads an OCI image layout with one image in it.
+// unpack unpacks an OCI image layout with one image.
 func unpack(t testing.TB, layout string) *image {
 	t.Helper()
 	i := &image{rootfs: filepath.Join(t.TempDir(), "rootfs")}
@@ -49,7 +49,7 @@ func unpack(t testing.TB, layout string) *image {
 	var index struct{ Manifests []descriptor }
 	read(t, filepath.Join(layout, "index.json"), &index)
 	if len(index.Manifests) != 1 {
-		t.Fatalf("%d images", len(index.Manifests))
+		t.Fatalf("the layout has %d images, want 1", len(index.Manifests))
 	}
 	var manifest struct {
 		Config descriptor
@@ -88,7 +88,7 @@ func (i *image) layer(t testing.TB, path string) {
 		kit.Must(t, err)
 		name := strings.TrimPrefix(filepath.Clean(header.Name), "/")
 		if !filepath.IsLocal(name) {
-			t.Fatalf("the layer has %q", header.Name)
+			t.Fatalf("the layer has the non-local path %q", header.Name)
 		}
 		target := filepath.Join(i.rootfs, name)
 		switch header.Typeflag {

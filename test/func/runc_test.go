@@ -18,8 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// container is a process under runc, on the network of this machine, where the
-// test's stores are.
+// container is a process under runc, on the host's network, where the test's stores are.
 type container struct {
 	t       testing.TB
 	began   time.Time
@@ -28,8 +27,8 @@ type container struct {
 	ended   chan error
 }
 
-// start runs the image's command as its user, without capabilities, on a root file
-// system that cannot be written. runc is Debian's, unpacked under .local/deps.
+// start runs the image's command as its user, without capabilities, on a read-only root
+// file system. runc is Debian's, unpacked under .local/deps.
 func (i *image) start(t testing.TB, environment ...string) *container {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,7 +58,7 @@ func (i *image) start(t testing.TB, environment ...string) *container {
 	kit.Must(t, running.Start())
 	go func() { c.ended <- running.Wait() }()
 	t.Cleanup(func() {
-		_ = c.command("delete", "--force", c.id).Run() // fails when it has ended
+		_ = c.command("delete", "--force", c.id).Run() // fails if it has ended
 		if t.Failed() {
 			t.Logf("log of the container:\n%s", c.logged())
 		}
@@ -67,7 +66,7 @@ func (i *image) start(t testing.TB, environment ...string) *container {
 	return c
 }
 
-// configure turns the example that runc spec wrote into this container's.
+// configure makes the example that runc spec wrote this container's configuration.
 func (i *image) configure(t testing.TB, path string, environment []string) {
 	t.Helper()
 	var spec map[string]any
@@ -100,7 +99,7 @@ func (c *container) logged() string {
 	return string(text)
 }
 
-// wantRunning fails at once when the container has ended.
+// wantRunning fails the test at once if the container has ended.
 func (c *container) wantRunning() {
 	c.t.Helper()
 	select {
@@ -110,7 +109,7 @@ func (c *container) wantRunning() {
 	}
 }
 
-// wantConfined checks, from outside, what the kernel holds the process to.
+// wantConfined checks, from outside, the limits that the kernel enforces on the process.
 func (c *container) wantConfined() {
 	c.t.Helper()
 	var state struct {
@@ -123,14 +122,14 @@ func (c *container) wantConfined() {
 	kit.Must(c.t, err)
 	for _, line := range []string{"Uid:\t1000\t1000\t1000\t1000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"} {
 		if !strings.Contains(string(status), line+"\n") {
-			c.t.Errorf("the process is not %q:\n%s", line, status)
+			c.t.Errorf("the process lacks %q:\n%s", line, status)
 		}
 	}
 	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", state.Pid))
 	kit.Must(c.t, err)
 	first := strings.Fields(strings.SplitN(string(mounts), "\n", 2)[0])
 	if first[1] != "/" || !strings.HasPrefix(first[3]+",", "ro,") {
-		c.t.Errorf("the root file system is mounted %q", first)
+		c.t.Errorf("the root file system is mounted %q, want read-only", first)
 	}
 }
 
@@ -141,7 +140,7 @@ func (c *container) signal(s syscall.Signal) {
 	}
 }
 
-// wantCleanEnd waits for the end of the process, with status 0.
+// wantCleanEnd waits until the process ends, with status 0.
 func (c *container) wantCleanEnd() {
 	c.t.Helper()
 	select {

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// within bounds how long a condition may take that does not wait for a build.
+// within bounds how long a condition may take that needs no build.
 const within = 30 * time.Second
 
-// system is the servers of one test, and the settings that lead to them.
+// system is the servers of one test, and the settings to connect to them.
 type system struct {
 	t           testing.TB
 	pool        *pgxpool.Pool
@@ -51,7 +51,7 @@ func setup(t testing.TB) *system {
 	}
 }
 
-// grant asks the gateway at base for one and fails unless it is given.
+// grant sends a grant to the gateway at base, and fails the test unless it succeeds.
 func (s *system) grant(base, user, key string) {
 	s.t.Helper()
 	body := `{"user_id":"` + user + `","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_` + key + `"}`
@@ -64,11 +64,11 @@ func (s *system) grant(base, user, key string) {
 	kit.Must(s.t, err)
 	defer response.Body.Close()
 	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK || !strings.Contains(string(text), `"ACTIVE"`) {
-		s.t.Fatalf("grant: %s %s", response.Status, text)
+		s.t.Fatalf("the grant is answered %s %s, want ACTIVE", response.Status, text)
 	}
 }
 
-// count returns the one number that a query answers.
+// count returns the one number that a query selects.
 func (s *system) count(sql string, args ...any) int {
 	s.t.Helper()
 	var n int
@@ -76,16 +76,16 @@ func (s *system) count(sql string, args ...any) int {
 	return n
 }
 
-// wantTold waits until one notification to user was sent.
-func (s *system) wantTold(user string) {
+// wantNotified waits until one notification to user was sent.
+func (s *system) wantNotified(user string) {
 	s.t.Helper()
 	kit.Eventually(s.t, "the notification is SENT", func() bool {
 		return s.count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND status = 'SENT'`, user) == 1
 	})
 }
 
-// tree copies what the repository has into a directory of this test's own, as a
-// clone would: the CLI keeps its data in it, and rewrites func.yaml.
+// tree copies the repository into a directory of this test's own, as a clone would: the
+// CLI keeps its data in it, and rewrites func.yaml.
 func tree(t testing.TB) string {
 	t.Helper()
 	root, err := kit.Root()
@@ -98,7 +98,7 @@ func tree(t testing.TB) string {
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // removed, and not committed yet
+			continue // removed, but not committed yet
 		}
 		kit.Must(t, err)
 		kit.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))

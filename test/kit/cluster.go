@@ -16,13 +16,12 @@ import (
 const (
 	clusterNodes = 3
 	clusterSlots = 16384
-	// clusterWithin bounds how long the nodes may take to know each other.
+	// clusterWithin bounds how long the nodes may take to find each other.
 	clusterWithin = 30 * time.Second
 )
 
-// RedisCluster starts a Redis Cluster of three masters for this test and returns the
-// URL of one of them, through which a cluster client finds the others. It is
-// stopped when the test ends.
+// RedisCluster starts a Redis Cluster of three masters for this test and returns the URL
+// of one, from which a cluster client finds the others. It is stopped when the test ends.
 func RedisCluster(t testing.TB) string {
 	t.Helper()
 	server.once.Do(start)
@@ -61,7 +60,7 @@ func RedisCluster(t testing.TB) string {
 	return url
 }
 
-// formed reports whether every node knows all of them and all slots.
+// formed reports whether every node knows all nodes and all slots.
 func formed(ctx context.Context, nodes []*redis.Client) bool {
 	for _, node := range nodes {
 		info, err := node.ClusterInfo(ctx).Result()

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Main(m))
 }
 
-// The cluster is a real one: keys are on all nodes, and a script stays in one slot.
+// The cluster is real: keys are on all nodes, and a script is confined to one slot.
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	options, err := redis.ParseURL(kit.RedisCluster(t))
@@ -43,13 +43,13 @@ func TestRedisCluster(t *testing.T) {
 		sizes[node.Options().Addr]++
 	}
 	if len(sizes) != 3 {
-		t.Errorf("keys are on %v", sizes)
+		t.Errorf("keys are on %v, want all three nodes", sizes)
 	}
 	both := redis.NewScript(`redis.call('SET', KEYS[1], 1) return redis.call('GET', KEYS[2])`)
 	if err := both.Run(t.Context(), client, []string{"a:{x}", "b:{x}"}).Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("one slot: %v", err)
+		t.Errorf("a script in one slot: %v", err)
 	}
 	if err := both.Run(t.Context(), client, []string{"a", "b"}).Err(); err == nil || !strings.Contains(err.Error(), "CROSSSLOT") {
-		t.Errorf("two slots: %v", err)
+		t.Errorf("a script in two slots: %v, want CROSSSLOT", err)
 	}
 }

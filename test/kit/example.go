@@ -8,16 +8,16 @@ import (
 	"testing"
 )
 
-// Example stands in for the test that an Example function does not have, so that it is
-// given the same servers:
+// Example is the testing.TB that an Example function does not have, so that it gets
+// the same servers as tests:
 //
 //	t := kit.ForExample()
 //	defer t.End()
 //	pool := kit.Pool(t)
 //
-// What would fail the test panics, which fails the example.
+// A failure panics, which fails the example.
 type Example struct {
-	testing.TB // nil: what is not below has no meaning here
+	testing.TB // nil: methods that are not below panic
 	context    context.Context
 	cancel     context.CancelFunc
 	cleanups   []func()
@@ -30,7 +30,7 @@ func ForExample() *Example {
 	return e
 }
 
-// End does what Cleanup was told, the last first.
+// End runs the cleanups, the last first.
 func (e *Example) End() {
 	e.cancel()
 	for _, do := range slices.Backward(e.cleanups) {
@@ -44,13 +44,13 @@ func (e *Example) Helper() {}
 // Name is the same for all examples.
 func (e *Example) Name() string { return "Example" }
 
-// Context ends before the cleanups begin, as a test's.
+// Context ends before the cleanups begin, like a test's.
 func (e *Example) Context() context.Context { return e.context }
 
-// Cleanup has End call do.
+// Cleanup registers do to be called by End.
 func (e *Example) Cleanup(do func()) { e.cleanups = append(e.cleanups, do) }
 
-// TempDir is removed by End.
+// TempDir returns a new directory, which End removes.
 func (e *Example) TempDir() string {
 	dir, err := os.MkdirTemp("", "example")
 	Must(e, err)

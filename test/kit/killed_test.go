@@ -27,13 +27,14 @@ import (
 )
 
 const (
-	// servingDir makes of this test binary a process that starts servers there, until
-	// it is killed.
+	// servingDir makes this test binary a process that starts servers in this folder,
+	// until it is killed.
 	servingDir = "TESTKIT_SERVING_DIR"
 	goneWithin = 10 * time.Second
 )
 
-// serveEverything starts every server that tests can ask for, says so, and never ends.
+// serveEverything starts every server that tests can use, reports that, and never
+// returns.
 func serveEverything(dir string) error {
 	ctx := context.Background()
 	root, err := kit.Root()
@@ -65,12 +66,12 @@ func serveEverything(dir string) error {
 	if _, err := proc.Start(exec.Command("sleep", "1000")); err != nil {
 		return err
 	}
-	runtime.GC() // what nobody refers to must go on, too
+	runtime.GC() // unreferenced servers must keep running too
 	fmt.Println("started")
 	select {}
 }
 
-// A test binary that is killed leaves none of the servers that it started.
+// A killed test binary leaves none of its servers running.
 func TestNothingOutlivesAKilledTest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,7 +97,7 @@ func TestNothingOutlivesAKilledTest(t *testing.T) {
 	servers := descendants(child.Process.Pid)
 	for _, name := range []string{"sh", "postgres", "redis-server", "pgbouncer", "epmd", "beam.smp", "sleep"} {
 		if !slices.Contains(slices.Collect(maps.Values(servers)), name) {
-			t.Errorf("no %s is among what was started: %v", name, servers)
+			t.Errorf("no %s was started, only: %v", name, servers)
 		}
 	}
 	if err := child.Process.Signal(syscall.SIGKILL); err != nil {
@@ -116,12 +117,12 @@ func TestNothingOutlivesAKilledTest(t *testing.T) {
 			for pid := range servers {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
-			t.Fatalf("%s after their process was killed these live on: %v", goneWithin, servers)
+			t.Fatalf("%s after their process was killed, these are still running: %v", goneWithin, servers)
 		}
 	}
 }
 
-// descendants are the processes below pid: their names by their pids.
+// descendants returns the processes below pid: names by pids.
 func descendants(pid int) map[int]string {
 	names, parents := map[int]string{}, map[int]int{}
 	files, _ := filepath.Glob("/proc/[0-9]*")
@@ -141,7 +142,7 @@ func descendants(pid int) map[int]string {
 	return found
 }
 
-// nameAndParent are a process's, "" when it is gone or a zombie.
+// nameAndParent returns a process's, "" when it is gone or a zombie.
 func nameAndParent(pid int) (name string, parent int) {
 	stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	before, after, _ := strings.Cut(string(stat), ") ")

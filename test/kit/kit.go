@@ -41,7 +41,7 @@ const (
 	firstWithStrategy = 150000 // as server_version_num: older ones copy files anyway
 )
 
-// server is this process's share of the Postgres server.
+// server is this process's handle on the Postgres server.
 var server struct {
 	once     sync.Once
 	postgres *postgres.Server
@@ -51,7 +51,7 @@ var server struct {
 	err      error
 }
 
-// Main runs a package's tests and then lets go of the servers:
+// Main runs a package's tests and then releases the servers:
 //
 //	func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 func Main(m *testing.M) int {
@@ -91,11 +91,11 @@ func start() {
 	server.template, server.err = ensureTemplate(ctx)
 }
 
-// Root is the repository's, found by go.mod.
+// Root returns the root of the repository, found by go.mod.
 func Root() (string, error) { return home.Repository() }
 
-// Database returns the URL of a migrated database that only this test uses. It
-// is dropped when the test ends.
+// Database returns the URL of a migrated database that only this test uses. It is dropped
+// when the test ends.
 func Database(t testing.TB) string {
 	t.Helper()
 	server.once.Do(start)
@@ -132,9 +132,9 @@ func Redis(t testing.TB) *redis.Server {
 	return StartRedis(t, t.TempDir())
 }
 
-// StartRedis is Redis with its data in dir, for tests that stop it and bring it
-// back: it comes back at the same address. It has users with rights beside the one who
-// may do everything, and keeps them when it comes back.
+// StartRedis is Redis with its data in dir, for tests that stop and restart it: it keeps
+// its address and its users. users are added, with their rights, to the one that may do
+// everything.
 func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *redis.Server {
 	t.Helper()
 	server.once.Do(start)
@@ -151,8 +151,8 @@ func StartRedis(t testing.TB, dir string, users ...map[string]rights.Rights) *re
 	return redis
 }
 
-// NATS starts a NATS with JetStream for this test and returns it; it is stopped
-// when the test ends. It has users with rights beside the one who may do everything.
+// NATS starts a NATS with JetStream for this test and returns it; it is stopped when the
+// test ends. users are added, with their rights, to the one that may do everything.
 func NATS(t testing.TB, users ...map[string]rights.Rights) *nats.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), sqlTimeout)
@@ -195,8 +195,8 @@ func admin(t testing.TB, sql string) {
 	}
 }
 
-// ensureTemplate makes the migrated database that tests clone, once for each
-// state of the migrations.
+// ensureTemplate creates the migrated database that tests clone, once for each state of
+// the migrations.
 func ensureTemplate(ctx context.Context) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(migrations.Files, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -230,14 +230,14 @@ func ensureTemplate(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if version >= firstWithStrategy {
-		// What it does otherwise, to write each page to the log, takes six times the CPU time.
+		// The default, which writes each page to the log, takes six times the CPU time.
 		server.strategy = " STRATEGY = file_copy"
 	}
 	var exists bool
 	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name).Scan(&exists); err != nil || exists {
 		return name, err
 	}
-	// Under another name until it is whole, in case that this process is killed.
+	// Under another name until it is complete, in case this process is killed.
 	if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS making_template WITH (FORCE)"); err != nil {
 		return "", err
 	}
@@ -259,20 +259,20 @@ func ensureTemplate(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// As returns the URL of a database of Database's as one of migrations.Roles, which has
-// the login miniserver_NAME and the owner's password.
+// As returns the URL of a database of Database's for one of migrations.Roles, whose login
+// is miniserver_NAME with the owner's password.
 func As(database, role string) string {
 	u, err := url.Parse(database)
 	if err != nil {
-		panic(err) // it is ours
+		panic(err) // the URL is ours
 	}
 	password, _ := u.User.Password()
 	u.User = url.UserPassword("miniserver_"+role, password)
 	return u.String()
 }
 
-// LeastRights replaces DATABASE_URL, in the settings of functions, by a URL of each
-// domain with no more rights than the domain needs, where the domain has none yet.
+// LeastRights replaces DATABASE_URL in environment by a URL for each domain that has none
+// yet, with no more rights than the domain needs.
 func LeastRights(environment map[string]string) {
 	database := environment["DATABASE_URL"]
 	if database == "" {
@@ -289,15 +289,14 @@ func LeastRights(environment map[string]string) {
 func withDatabase(server, name string) string {
 	u, err := url.Parse(server)
 	if err != nil {
-		panic(err) // it is ours
+		panic(err) // the URL is ours
 	}
 	u.Path = "/" + name
 	return u.String()
 }
 
-// RabbitMQ starts a RabbitMQ with its data in dir, which comes back at the same
-// address with its queues when it is started again. It is stopped when the test
-// ends. The first start downloads it.
+// RabbitMQ starts a RabbitMQ with its data in dir; started again, it has the same address
+// and queues. It is stopped when the test ends. The first start downloads it.
 func RabbitMQ(t testing.TB, dir string) *rabbitmq.Server {
 	t.Helper()
 	rabbit, err := startRabbitMQ(dir)
@@ -329,8 +328,8 @@ func startRabbitMQ(dir string) (*rabbitmq.Server, error) {
 	})
 }
 
-// PgBouncer starts a PgBouncer in transaction mode before the server of Database,
-// with size connections to each database and login. It is stopped when the test ends; started
+// PgBouncer starts a PgBouncer in transaction mode in front of Database's server, with
+// size connections to each database and login. It is stopped when the test ends; started
 // again in the same dir it has the same address. The first start downloads it.
 func PgBouncer(t testing.TB, dir string, size int) *pgbouncer.Server {
 	t.Helper()

@@ -11,27 +11,27 @@ import (
 
 const linkBuffer = 32 << 10
 
-// Link is a way to a server, by TCP, which a test cuts, lets hang, slows down and mends.
-// Its methods may be called on any goroutine.
+// Link is a TCP proxy to a server, which a test cuts, hangs, slows down and mends. Its
+// methods may be called on any goroutine.
 type Link struct {
-	// Pieces is how often clients sent something: requests, when each waits for its
+	// Pieces counts how often clients sent something: requests, if each waits for its
 	// answer.
 	Pieces atomic.Int64
 
 	t       testing.TB
-	address string // of this side
+	address string // that clients connect to
 	target  string
 
 	mutex    sync.Mutex
-	changed  sync.Cond // of hanging, and of the connections that are open
+	changed  sync.Cond // of hanging and open
 	hanging  bool
 	slow     time.Duration
 	listener net.Listener // nil while it is cut
 	open     map[net.Conn]bool
 }
 
-// Through returns a link that carries, and address by way of it. It is cut when the test
-// ends.
+// Through returns a link to address that carries, and address with the link's own host
+// and port. It is cut when the test ends.
 func Through(t testing.TB, address string) (*Link, string) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -58,18 +58,18 @@ func (l *Link) Cut() {
 		_ = conn.Close()
 	}
 	clear(l.open)
-	l.hanging = false // nothing is left to hang
+	l.hanging = false // no connection is left to hang
 	l.changed.Broadcast()
 }
 
-// Hang makes the link take connections and bytes, and carry nothing until Mend.
+// Hang makes the link accept connections and bytes, but carry nothing until Mend.
 func (l *Link) Hang() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.hanging = true
 }
 
-// Slow makes everything that is carried, either way, wait first, until Mend.
+// Slow delays everything that is carried, in both directions, until Mend.
 func (l *Link) Slow(by time.Duration) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -85,8 +85,8 @@ func (l *Link) Mend() {
 	if l.listener != nil {
 		return
 	}
-	// The port stays ours while the link is cut: nobody else looks for one that is below
-	// the ephemeral ones at random.
+	// The port stays ours while the link is cut: it is below the ephemeral ports, from
+	// which others get theirs.
 	listener, err := net.Listen("tcp", l.address)
 	if err != nil {
 		l.t.Errorf("mend the link to %s: %v", l.target, err)
@@ -115,7 +115,8 @@ func (l *Link) accept(listener net.Listener) {
 	}
 }
 
-// keep remembers the ends of a connection for Cut; false: the link was cut meanwhile.
+// keep remembers the ends of a connection for Cut, and reports whether the link is still
+// open.
 func (l *Link) keep(listener net.Listener, ends ...net.Conn) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

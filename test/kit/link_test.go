@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// A link is cut and mended at the same address, hangs without losing what was sent, and
-// is as slow as it is told to be.
+// A link is cut and mended at the same address, hangs without losing data, and delays as
+// much as set.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	echo := kit.Listen(t)
@@ -59,7 +59,7 @@ func TestLink(t *testing.T) {
 	}
 	if refused, err := net.Dial("tcp", at.Host); err == nil {
 		_ = refused.Close()
-		t.Error("a link that is cut takes connections")
+		t.Error("a link that is cut accepts connections")
 	}
 	link.Mend()
 	conn = dial()

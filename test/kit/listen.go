@@ -7,7 +7,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// Listen takes a free port on loopback.
+// Listen listens on a free port on loopback.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	listener, err := proc.Listen(0)

@@ -10,14 +10,14 @@ import (
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 )
 
-// admitted is what Knative's webhooks do with an object.
+// admitted is an object that Knative's webhooks default and validate.
 type admitted interface {
 	apis.Defaultable
 	apis.Validatable
 }
 
-// admit sets the defaults and validates as the webhooks of Knative's default
-// configuration do when an object is created. Its max-revision-timeout is 600 s.
+// admit sets defaults and validates like the webhooks of Knative's default configuration
+// when an object is created. Its max-revision-timeout is 600 s.
 func admit(b *Build, p *problems) {
 	for _, d := range b.Documents {
 		ctx := apis.WithinCreate(context.Background())

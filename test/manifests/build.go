@@ -1,9 +1,9 @@
-// Package check reads the manifests as a cluster would, without one: kustomize
-// builds them, every document is decoded strictly into its own type and validated
-// by the code of Knative's webhooks, and what refers to something is followed.
+// Package check reads the manifests as a cluster would, without one: kustomize builds
+// them, every document is decoded strictly into its own type and validated by the code of
+// Knative's webhooks, and every reference is followed.
 //
-// It is a module of its own so that Kubernetes and Knative stay out of the
-// functions' dependencies.
+// It is a module of its own so that Kubernetes and Knative stay out of the functions'
+// dependencies.
 package check
 
 import (
@@ -16,21 +16,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Build is what a kustomization makes.
+// Build is the output of a kustomization.
 type Build struct {
 	Documents []*Document
-	// Expected are the Secrets that are not in it, with their keys: whoever runs the
-	// cluster makes them.
+	// Expected are the Secrets that are not in the build, with their keys: whoever runs
+	// the cluster creates them.
 	Expected map[string][]string
-	// Stores says that the stores are in it, so that the way to each can be followed
-	// to its pods.
+	// Stores says that the stores are in the build, so that the way to each can be
+	// followed to its pods.
 	Stores bool
 }
 
 // Document is one object of a build.
 type Document struct {
 	Raw    map[string]any
-	Object any // of its own type, once it was decoded
+	Object any // of the document's own type, after decoding
 }
 
 func (d *Document) text(path ...string) string {
@@ -55,8 +55,8 @@ func (d *Document) Namespace() string { return d.text("metadata", "namespace") }
 // String names the document in errors.
 func (d *Document) String() string { return d.Kind().Kind + " " + d.Name() }
 
-// Make builds the kustomization in a folder, with what kustomize allows by default:
-// no plugins, no files from outside.
+// Make builds the kustomization in a folder with kustomize's default restrictions: no
+// plugins, no files from outside.
 func Make(folder string) ([]byte, error) {
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
@@ -101,13 +101,13 @@ func all[T any](b *Build) []*T {
 	return objects
 }
 
-// problems collects what is wrong.
+// problems collects the faults of a build.
 type problems []error
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
 
-// Check returns everything that is wrong with a build. What cannot be decoded is not
-// looked at further.
+// Check returns everything that is wrong with a build. A document that cannot be decoded
+// is not checked further.
 func Check(b *Build) []error {
 	var p problems
 	resolveImages(b, &p)

@@ -13,8 +13,8 @@ import (
 
 var jetStreamChannelKind = schema.GroupVersionKind{Group: "messaging.knative.dev", Version: "v1alpha1", Kind: "NatsJetStreamChannel"}
 
-// JetStreamChannel has the fields of eventing-natss' NatsJetStreamChannel that we
-// use; its module is not among what this one can depend on. Others are unknown.
+// JetStreamChannel has the fields of eventing-natss' NatsJetStreamChannel that we use, as
+// this module cannot depend on its module. Other fields are unknown.
 type JetStreamChannel struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -41,8 +41,8 @@ type JetStreamChannel struct {
 	} `json:"spec"`
 }
 
-// validate holds a channel to its custom resource's enumerations, and to what makes
-// it harmless: its stream is a short copy of ours and never ours, since it is deleted
+// validate checks a channel against its custom resource's enumerations, and that it is
+// harmless: its stream must be a short copy of ours and never ours, since it is deleted
 // with the channel.
 func (c *JetStreamChannel) validate(p *problems) {
 	stream, config, consumer := c.Spec.Stream, c.Spec.Stream.Config, c.Spec.ConsumerConfigTemplate

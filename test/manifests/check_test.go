@@ -20,7 +20,7 @@ func init() {
 	}
 }
 
-// build loads one of the kustomizations of infra/knative.
+// build returns one of the kustomizations of infra/knative.
 func build(t testing.TB, folder string) *check.Build {
 	t.Helper()
 	text, err := made[folder]()
@@ -39,7 +39,7 @@ func build(t testing.TB, folder string) *check.Build {
 
 var row = regexp.MustCompile("^\\| (`.*?) \\| (`.*?) \\|")
 
-// promised are the Secrets that production's README tells people to make.
+// promised returns the Secrets that production's README asks operators to create.
 func promised(t testing.TB) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../infra/knative/overlays/production/README.md")
@@ -64,8 +64,7 @@ func promised(t testing.TB) map[string][]string {
 	return secrets
 }
 
-// The base and both overlays are what a cluster would take and what the registry asks
-// for.
+// A cluster would accept the base and both overlays, and they match the registry.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{"base", "overlays/kind", "overlays/production"} {
@@ -73,7 +72,7 @@ func TestManifests(t *testing.T) {
 			t.Parallel()
 			b := build(t, folder)
 			if folder == "base" {
-				// The addresses that each overlay gives.
+				// The addresses that each overlay sets.
 				given(t, b, map[string]any{"OIDC_ISSUER": "https://id.example.com", "GATEWAY_URL": "https://game.example.com"})
 			}
 			for _, err := range check.Check(b) {
@@ -94,5 +93,5 @@ func given(t testing.TB, b *check.Build, values map[string]any) {
 			return
 		}
 	}
-	t.Fatal("there are no settings")
+	t.Fatal("the build has no settings")
 }

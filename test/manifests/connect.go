@@ -13,7 +13,7 @@ import (
 
 const storeLabel = "app.kubernetes.io/name"
 
-// Where Knative's parts are, and the ports of a function's queue-proxy.
+// The addresses of Knative's parts, and the ports of a function's queue-proxy.
 var (
 	kourier     = endpoint{namespace: "kourier-system", labels: map[string]string{"app": "3scale-kourier-gateway"}}
 	activator   = endpoint{namespace: "knative-serving", labels: map[string]string{"app": "activator"}}
@@ -22,7 +22,7 @@ var (
 	metricsPort = int32(9090)
 )
 
-// needs are what a function reaches, from the registry.
+// needs returns what a function has to reach, from the registry.
 func needs(f fn.Function, webhooks bool) []string {
 	all := []string{"dns"}
 	uses := func(store fn.Store) bool {
@@ -82,9 +82,9 @@ func destinationOf(peer networkingv1.NetworkPolicyPeer, port int32) string {
 	return ""
 }
 
-// connect checks the network policies: nothing is open that none opens, every
-// function reaches exactly what it needs, and only Knative reaches functions. Where
-// the stores are in the build, they let in who needs them, and nobody else.
+// connect checks the network policies: what none opens is closed, every function reaches
+// exactly what it needs, and only Knative reaches functions. If the stores are in the
+// build, they let in exactly the functions that need them.
 func connect(b *Build, pods []pod, p *problems) {
 	policies := all[networkingv1.NetworkPolicy](b)
 	denies := slices.ContainsFunc(policies, func(n *networkingv1.NetworkPolicy) bool {
@@ -174,8 +174,8 @@ func stores(policies []*networkingv1.NetworkPolicy, self pod, pods []pod, p *pro
 	flow(policies, &self, podNamed(pods, "postgres"), 5432, false, p)
 }
 
-// flow checks that a connection is let out and in, or, when it is not wanted, that
-// one of the two stops it.
+// flow checks that a connection is let out and in or, if it is not wanted, that one side
+// stops it.
 func flow(policies []*networkingv1.NetworkPolicy, from, to *pod, port int32, want bool, p *problems) {
 	if from == nil || to == nil {
 		p.add("a pod of the stores is not there")
@@ -204,7 +204,7 @@ func podNamed(pods []pod, name string) *pod {
 	return nil
 }
 
-// setting is the value of a setting that a ConfigMap of the build has.
+// setting returns the value of a setting in a ConfigMap of the build.
 func (b *Build) setting(name string) string {
 	for _, c := range all[corev1.ConfigMap](b) {
 		if value, ok := c.Data[name]; ok {

@@ -15,8 +15,7 @@ import (
 	strict "sigs.k8s.io/json"
 )
 
-// types are the kinds that there may be. One that is new here is added with what
-// checks it.
+// types are the kinds that a build may have. Add a new one together with its checks.
 var types = map[schema.GroupVersionKind]func() any{
 	corev1.SchemeGroupVersion.WithKind("Namespace"):           func() any { return &corev1.Namespace{} },
 	corev1.SchemeGroupVersion.WithKind("ServiceAccount"):      func() any { return &corev1.ServiceAccount{} },
@@ -36,7 +35,7 @@ var types = map[schema.GroupVersionKind]func() any{
 	jetStreamChannelKind: func() any { return &JetStreamChannel{} },
 }
 
-// decode gives every document its object. It is strict as the API server is with
+// decode decodes every document's object, as strictly as the API server with
 // fieldValidation=Strict: names in their exact case, none unknown, none twice.
 func decode(b *Build, p *problems) {
 	seen := map[string]bool{}

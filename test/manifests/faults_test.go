@@ -15,15 +15,15 @@ type fault struct {
 	// The mistake, in the document of this kind and name; nil leaves the document out.
 	kind, in string
 	make     func(at node)
-	// message is what a check must say, and says of no build without the fault.
+	// message is what a check must report, and reports for no build without the fault.
 	message string
 	folder  string // overlays/kind unless said otherwise
 }
 
-// node is a place in a document.
+// node is an object in a document.
 type node map[string]any
 
-// at goes down by names; "0" is the first of a list.
+// at descends by names; "0" is the first of a list.
 func (n node) at(path ...string) node {
 	here := any(map[string]any(n))
 	for _, name := range path {
@@ -43,7 +43,7 @@ func (n node) pod() node       { return n.at("spec", "template", "spec") }
 func (n node) container() node { return n.pod().at("containers") }
 func (n node) scale() node     { return n.at("spec", "template", "metadata", "annotations") }
 
-// env is a variable of the container.
+// env returns a variable of the container.
 func (n node) env(name string) node {
 	for _, e := range n.container()["env"].([]any) {
 		if e := e.(map[string]any); e["name"] == name {
@@ -329,8 +329,8 @@ var faults = []fault{
 	},
 }
 
-// Every mistake of the table is found, by a message that names it and that no build
-// without the mistake has.
+// Every mistake of the table is found, with a message that names it and that no build
+// without it has.
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	for _, f := range faults {
@@ -344,7 +344,7 @@ func TestFaultsAreFound(t *testing.T) {
 			plant(t, b, f)
 			found := check.Check(b)
 			if !slices.ContainsFunc(found, func(err error) bool { return strings.Contains(err.Error(), f.message) }) {
-				t.Errorf("nothing says %q; said is %v", f.message, found)
+				t.Errorf("no check reports %q, only %v", f.message, found)
 			}
 		})
 	}
@@ -360,7 +360,7 @@ func plant(t testing.TB, b *check.Build, f fault) {
 			continue
 		}
 		if f.kind == "Service" && d.Kind().Group == "" {
-			continue // Kubernetes' own
+			continue // Kubernetes' own Service
 		}
 		if f.make == nil {
 			b.Documents = slices.Delete(b.Documents, i, i+1)

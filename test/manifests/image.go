@@ -10,16 +10,16 @@ import (
 const (
 	koPrefix = "ko://"
 	module   = "github.com/miniserversystem/miniserver"
-	// root of the repository, from this package's tests.
+	// root is the repository's, from this package's tests.
 	root = "../.."
-	// resolved stands for the digest that ko, or whoever deploys, puts there.
+	// resolved stands for the digest that ko, or whoever deploys, inserts.
 	resolved = "@sha256:1111111111111111111111111111111111111111111111111111111111111111"
 )
 
 var pinned = regexp.MustCompile(`(@sha256:[0-9a-f]{64}|:[A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
 
-// resolveImages does what `ko resolve` does: the commands that images name become
-// images. A name that is no command of ours stays as it is and is wrong.
+// resolveImages does what `ko resolve` does: it replaces the commands that images name by
+// images. A name that is not a command of ours stays unchanged and is a fault.
 func resolveImages(b *Build, p *problems) {
 	for _, d := range b.Documents {
 		walk(d.Raw, func(key, value string) string {
@@ -44,7 +44,7 @@ func resolveImages(b *Build, p *problems) {
 	}
 }
 
-// walk replaces every text in a document by what replace makes of it and its name.
+// walk replaces every text in a document with replace's result for its name and value.
 func walk(at any, replace func(key, value string) string) {
 	switch node := at.(type) {
 	case map[string]any:

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// endpoint is one side of a connection: a pod by its labels, or an address outside
-// when cidr is set.
+// endpoint is one side of a connection: a pod by its labels, or, with cidr, an address
+// outside.
 type endpoint struct {
 	namespace string
 	labels    map[string]string
 	cidr      string
 }
 
-// admits reports whether the namespace's policies let a pod of it talk with another
+// admits reports whether the namespace's policies let a pod of it talk to another
 // endpoint, in one direction. Pods that no policy selects may do anything.
 func admits(policies []*networkingv1.NetworkPolicy, direction networkingv1.PolicyType, self, other endpoint, port int32) bool {
 	isolated := false
@@ -62,7 +62,7 @@ func isPeer(peers []networkingv1.NetworkPolicyPeer, namespace string, e endpoint
 	})
 }
 
-// selects reports whether a label selector matches; one that is not there matches all.
+// selects reports whether a label selector matches; a missing one matches everything.
 func selects(selector *metav1.LabelSelector, on map[string]string) bool {
 	if selector == nil {
 		return true

@@ -21,8 +21,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// Stack has the fields of faas-cli's stack.yaml that we use; its module is not among
-// what this one can depend on. Others are unknown.
+// Stack has the fields of faas-cli's stack.yaml that we use, as this module cannot depend
+// on faas-cli's. Other fields are unknown.
 type Stack struct {
 	Version  string `json:"version"`
 	Provider struct {
@@ -32,7 +32,7 @@ type Stack struct {
 	Functions map[string]StackFunction `json:"functions"`
 }
 
-// StackFunction is one of its functions; the resources are of the provider's own type.
+// StackFunction is one function of a Stack; the resources have the provider's own type.
 type StackFunction struct {
 	Image                  string                     `json:"image"`
 	SkipBuild              bool                       `json:"skip_build"`
@@ -45,16 +45,16 @@ type StackFunction struct {
 	Limits                 provider.FunctionResources `json:"limits"`
 }
 
-// mounted is where OpenFaaS puts the secrets.
+// mounted is the folder where OpenFaaS puts secrets.
 const mounted = "/var/openfaas/secrets/"
 
 var variable = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
 
-// CheckStack returns everything that is wrong with a stack.yaml, and starts each
-// function with its environment and secrets that are made up in folder.
+// CheckStack returns everything that is wrong with a stack.yaml, and starts each function
+// with its environment and with made-up secrets in folder.
 func CheckStack(text []byte, folder string) []error {
 	var p problems
-	// faas-cli reads the version as text, and puts defaults where a variable is unset.
+	// faas-cli reads the version as text, and inserts the defaults of unset variables.
 	text = variable.ReplaceAll(text, []byte("$1"))
 	text = regexp.MustCompile(`(?m)^version: (.*)$`).ReplaceAll(text, []byte(`version: "$1"`))
 	var stack Stack
@@ -116,7 +116,7 @@ func (s StackFunction) check(f fn.Function, folder string) (p problems) {
 	return append(p, s.starts(f, folder)...)
 }
 
-// ticks checks the cron by the minute, and that a tick goes on until the next.
+// ticks checks the cron, which counts in minutes, and that a tick lasts until the next.
 func (s StackFunction) ticks(f fn.Function) (p problems) {
 	topic, schedule := s.Annotations["topic"], s.Annotations["schedule"]
 	if f.Schedule == 0 {
@@ -125,7 +125,7 @@ func (s StackFunction) ticks(f fn.Function) (p problems) {
 		}
 		return p
 	}
-	parsed, err := cron.ParseStandard(schedule) // what cron-connector has
+	parsed, err := cron.ParseStandard(schedule) // cron-connector's parser
 	if err != nil || topic != "cron-function" {
 		p.add("topic %q and schedule %q are no ticks: %v", topic, schedule, err)
 		return p

@@ -19,7 +19,7 @@ func stack(t testing.TB) []byte {
 	return text
 }
 
-// The stack is what faas-cli reads and what the registry asks for.
+// faas-cli can read the stack, and it matches the registry.
 func TestOpenFaaS(t *testing.T) {
 	t.Parallel()
 	for _, err := range check.CheckStack(stack(t), t.TempDir()) {
@@ -51,11 +51,11 @@ func TestOpenFaaSFaultsAreFound(t *testing.T) {
 			t.Parallel()
 			text := stack(t)
 			if !bytes.Contains(text, []byte(c.from)) {
-				t.Fatalf("there is no %q", c.from)
+				t.Fatalf("the stack has no %q", c.from)
 			}
 			found := check.CheckStack(bytes.Replace(text, []byte(c.from), []byte(c.to), 1), t.TempDir())
 			if !slices.ContainsFunc(found, func(err error) bool { return strings.Contains(err.Error(), c.message) }) {
-				t.Errorf("nothing says %q; said is %v", c.message, found)
+				t.Errorf("no check reports %q, only %v", c.message, found)
 			}
 		})
 	}

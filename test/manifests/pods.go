@@ -23,15 +23,15 @@ import (
 	service "knative.dev/serving/pkg/reconciler/service/resources"
 )
 
-// pod is what a workload makes pods of.
+// pod is the template that a workload makes pods of.
 type pod struct {
 	document *Document
-	function string // of which it is one, "" for other workloads
+	function string // the pod's function; "" for other workloads
 	corev1.PodTemplateSpec
 }
 
-// podsOf returns the pods of every workload; those of a Knative Service are made by
-// Knative's own reconcilers, with the queue-proxy beside the function.
+// podsOf returns the pods of every workload; Knative's own reconcilers make those of its
+// Services, with queue-proxy beside the function.
 func podsOf(b *Build, p *problems) []pod {
 	var pods []pod
 	for _, d := range b.Documents {
@@ -69,8 +69,8 @@ func revise(s *servingv1.Service) (*appsv1.Deployment, error) {
 	})
 }
 
-// secure evaluates the namespace's Pod Security level, which must be restricted, as
-// the API server does for each pod.
+// secure checks the namespace's Pod Security level, which must be restricted, as the API
+// server does for each pod.
 func secure(b *Build, pods []pod, p *problems) {
 	for _, n := range all[corev1.Namespace](b) {
 		if n.Labels[api.EnforceLevelLabel] != string(api.LevelRestricted) {

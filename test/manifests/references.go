@@ -10,7 +10,7 @@ import (
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 )
 
-// refer follows every reference to the object that it names.
+// refer checks that the object of every reference exists.
 func refer(b *Build, pods []pod, p *problems) {
 	for _, pod := range pods {
 		if b.Find("ServiceAccount", pod.Spec.ServiceAccountName) == nil {
@@ -74,8 +74,8 @@ func (b *Build) configMap(p *problems, by *Document, name string) {
 	}
 }
 
-// secret checks that a Secret has a key; any, when key is "". An optional one may be
-// left out, though not by a name that nobody knows.
+// secret checks that a Secret has a key, or any if key is "". An optional one may be
+// missing, but not its key alone.
 func (b *Build) secret(p *problems, by *Document, name, key string, optional *bool) {
 	keys, expected := b.Expected[name]
 	if d := b.Find("Secret", name); d != nil {

@@ -16,8 +16,8 @@ import (
 
 const visibility = "networking.knative.dev/visibility"
 
-// register compares Services and PingSources with the registry: all of it is there,
-// as the registry says, and nothing else.
+// register compares Services and PingSources with the registry: each function is there as
+// registered, and nothing else.
 func register(b *Build, p *problems) {
 	services := map[string]*servingv1.Service{}
 	for _, s := range all[servingv1.Service](b) {
@@ -69,7 +69,7 @@ func asRegistered(f fn.Function, s *servingv1.Service, p *problems) {
 	if least < f.MinScale {
 		p.add("Service %s: min-scale %d is below the registry's %d", s.Name, least, f.MinScale)
 	}
-	// One is enough of what the registry has one of: they would only wait for each other.
+	// More pods than the registry's one would only wait for each other.
 	if most < 1 || f.MaxScale == 1 && most != 1 {
 		p.add("Service %s: max-scale is %d, the registry's is %d", s.Name, most, f.MaxScale)
 	}
@@ -84,7 +84,7 @@ func asRegistered(f fn.Function, s *servingv1.Service, p *problems) {
 	}
 }
 
-// ticks checks where a PingSource goes and how often, by the parser that Knative has.
+// ticks checks a PingSource's sink and schedule, with Knative's own parser.
 func ticks(f fn.Function, s *sourcesv1.PingSource, p *problems) {
 	if ref := s.Spec.Sink.Ref; ref == nil || ref.Name != f.Name {
 		p.add("PingSource %s ticks somebody else", s.Name)
@@ -94,9 +94,9 @@ func ticks(f fn.Function, s *sourcesv1.PingSource, p *problems) {
 	}
 	schedule, err := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(s.Spec.Schedule)
 	if err != nil {
-		return // the webhook's validation says so
+		return // the webhook's validation reports it
 	}
-	// Two hours of ticks, so that a step that does not divide its minute shows.
+	// Two hours of ticks, which reveal a step that does not divide its minute.
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for end := at.Add(2 * time.Hour); at.Before(end); {
 		next := schedule.Next(at)

@@ -17,12 +17,12 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// Variables that are not ours but the Go runtime's.
+// Variables of the Go runtime, which are not settings.
 var goVariables = map[string]bool{"GOMEMLIMIT": true}
 
-// start starts each function, as infra/miniserver does, with the environment that its
-// container gets; Secrets that only a cluster has are made up. Functions connect to
-// nothing before their first request.
+// start starts each function as infra/miniserver does, with its container's environment;
+// Secrets that only a cluster has are made up. Functions connect to nothing before their
+// first request.
 func start(b *Build, pods []pod, p *problems) {
 	for _, pod := range pods {
 		if pod.function == "" && pod.document.Name() != "migrate" {
@@ -82,13 +82,13 @@ func start(b *Build, pods []pod, p *problems) {
 	}
 }
 
-// databases are the domains that the pod's function works on.
+// databases returns the domains of the pod's function.
 func (p pod) databases() []string {
 	f, _ := functions.Named(p.function)
 	return f.Domains
 }
 
-// starts builds the function that the settings ask for.
+// starts builds the function that the settings select.
 func starts(s settings.Settings) (fn.Function, error) {
 	f, err := functions.Named(s.Function)
 	if err != nil {
@@ -104,8 +104,8 @@ func starts(s settings.Settings) (fn.Function, error) {
 	return f, rt.Host(f)
 }
 
-// givenMore finds what is confidential and the function could do without: whoever
-// takes one function over has what it was given.
+// givenMore finds secrets and rights that the function does not need: whoever takes over
+// a function has all that it was given.
 func givenMore(pod pod, f fn.Function, environment map[string]string, p *problems) {
 	uses := func(store fn.Store) bool {
 		return slices.Contains(f.Stores, store) || slices.Contains(f.Optional, store)
@@ -122,7 +122,7 @@ func givenMore(pod pod, f fn.Function, environment map[string]string, p *problem
 	for _, name := range []string{"REDIS_URL", "NATS_URL"} {
 		u, err := url.Parse(environment[name])
 		if err != nil {
-			continue // settings say so
+			continue // reported by the settings
 		}
 		if _, ours := functions.Users()[u.User.Username()]; ours && u.User.Username() != f.Name {
 			p.add("%s has the rights of %s in %s", pod.document, u.User.Username(), name)
@@ -135,8 +135,7 @@ func givenMore(pod pod, f fn.Function, environment map[string]string, p *problem
 	}
 }
 
-// environment is what a container is started with. Of two values for a name the
-// container's own counts.
+// environment returns a container's environment. Its own variables take precedence.
 func (b *Build) environment(c corev1.Container) map[string]string {
 	values := map[string]string{}
 	for _, from := range c.EnvFrom {
@@ -167,7 +166,7 @@ func (b *Build) environment(c corev1.Container) map[string]string {
 	return values
 }
 
-// madeUp is a secret as the setting's format wants it.
+// madeUp returns a secret in the setting's format.
 func madeUp(name string) string {
 	private, public, err := auth.NewKeyPair()
 	switch {

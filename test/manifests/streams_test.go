@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/manifests"
 )
 
-// On a real broker the channels' streams get each event that their subscriber wants,
-// in whichever order streams are made, and deleting them leaves ours as they are.
+// On a real broker, the channels' streams get each event that their subscriber wants, in
+// whichever order streams are created, and deleting them leaves ours unchanged.
 func TestChannelStreams(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"ours", "theirs"} {
@@ -45,7 +45,7 @@ func TestChannelStreams(t *testing.T) {
 				_, err := js.Publish(t.Context(), subject, []byte("event"))
 				kit.Must(t, err)
 			}
-			// The subjects whose events people are told of, and transfers to settle.
+			// The subjects of which users are notified, and transfers to settle.
 			holds(t, js, "WAKE_NOTIFY", uint64(len(event.ForPeople)))
 			holds(t, js, "WAKE_SETTLE", 1)
 			kit.Must(t, js.DeleteStream(t.Context(), "WAKE_NOTIFY"))
@@ -57,8 +57,8 @@ func TestChannelStreams(t *testing.T) {
 	}
 }
 
-// wakes makes the streams of the channels in base, as their dispatcher does: with a
-// subject of the channel's own.
+// wakes creates the streams of base's channels, as their dispatcher does: with a subject
+// of the channel's own.
 func wakes(t testing.TB, js jetstream.JetStream) {
 	t.Helper()
 	b := build(t, "overlays/kind")
@@ -83,11 +83,11 @@ func wakes(t testing.TB, js jetstream.JetStream) {
 		kit.Must(t, err)
 	}
 	if made != 2 {
-		t.Fatalf("%d channels", made)
+		t.Fatalf("base has %d channels, want 2", made)
 	}
 }
 
-// holds waits until a stream holds so many messages.
+// holds waits until a stream holds this many messages.
 func holds(t testing.TB, js jetstream.JetStream, name string, want uint64) {
 	t.Helper()
 	var got uint64
@@ -99,6 +99,6 @@ func holds(t testing.TB, js jetstream.JetStream, name string, want uint64) {
 		got = info.State.Msgs
 		return got == want
 	}) {
-		t.Errorf("%s holds %d, not %d", name, got, want)
+		t.Errorf("%s holds %d messages, want %d", name, got, want)
 	}
 }

@@ -154,7 +154,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 	})
 	cutter.Wait()
 	lost.Range(func(key, value any) bool {
-		t.Errorf("the grant of k%v that was answered %v is lost", key, value)
+		t.Errorf("k%v was answered %v, want 200 or 503", key, value)
 		return true
 	})
 	for _, table := range []string{"outbox_events", "entitlement_audit", "idempotency_keys"} {

@@ -1,6 +1,6 @@
-// Command funcgo is what the func CLI scaffolds around the root package: its
-// template for Go functions with a New, word for word but for this comment and the
-// names of the imports. It is a module of its own, as there.
+// Command funcgo is what the func CLI scaffolds around the root package: its template for
+// Go functions with a New, word for word but for this comment and the names of the
+// imports. It is a module of its own, as there.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package brokertest is what publishers and consumers of events promise, whichever broker
-// they are for. A package that implements both runs it on a real broker:
+// Package brokertest tests what publishers and consumers of events promise, whichever broker
+// they use. A package that implements both runs it on a real broker:
 //
 //	func TestContract(t *testing.T) { brokertest.Run(t, open) }
 package brokertest
@@ -18,29 +18,29 @@ import (
 
 // Consumer is what functions consume events with.
 type Consumer interface {
-	// Fetch returns up to limit messages that are there now; none means that none is
-	// left. Its error is fault.Unavailable.
+	// Fetch returns up to limit messages that are waiting, none if there are none. Its
+	// error is fault.Unavailable.
 	Fetch(ctx context.Context, limit int) ([]event.Delivery, error)
 	// Caught reports whether every message that is older than age was dealt with.
 	Caught(ctx context.Context, age time.Duration) (bool, error)
 }
 
-// Broker is a broker with nothing in it.
+// Broker is an empty broker.
 type Broker struct {
 	Publisher outbox.Publisher
 	Consumer  Consumer // of all events with Subject
 	Subject   string
-	// Counts says that the broker tells how often a message came. Others tell only
-	// whether it came before.
+	// Counts says that the broker counts the deliveries of a message. Others only know
+	// whether it is the first.
 	Counts bool
-	// Away are the same two for a broker that nobody reaches.
+	// Away are a publisher and a consumer for a broker that cannot be reached.
 	Away struct {
 		Publisher outbox.Publisher
 		Consumer  Consumer
 	}
 }
 
-// promises are the contract, a test each.
+// promises are the contract, one test each.
 var promises = map[string]func(*suite){
 	"what is published arrives as it was":          (*suite).arrivesAsItWas,
 	"headers are the same on every broker":         (*suite).headers,
@@ -56,14 +56,14 @@ var promises = map[string]func(*suite){
 	"a broker that is away is said to be":          (*suite).away,
 }
 
-// Run checks every promise on a broker of open's, which is called for each.
+// Run checks every promise, each on a new broker from open.
 func Run(t *testing.T, open func(t *testing.T) Broker) {
 	t.Helper()
 	for name, check := range promises {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &suite{t, open(t)}
-			s.fetch(0) // makes what events are kept in, where they have none yet
+			s.fetch(0) // creates the stream or queue
 			check(s)
 		})
 	}
@@ -93,7 +93,7 @@ func (s *suite) messages(n int) []event.Message {
 	return list
 }
 
-// publish expects that every message is stored.
+// publish publishes messages, and fails the test unless all are stored.
 func (s *suite) publish(messages ...event.Message) {
 	s.Helper()
 	results := s.Publisher.Publish(s.Context(), messages)
@@ -107,12 +107,12 @@ func (s *suite) publish(messages ...event.Message) {
 	}
 }
 
-// fetch waits until want messages have come, in as many batches as it takes, and expects
-// no more.
+// fetch waits until want messages have come, in any number of batches, and fails the test
+// if more do.
 func (s *suite) fetch(want int) []event.Delivery {
 	s.Helper()
 	var all []event.Delivery
-	kit.Eventually(s, "what is there comes", func() bool {
+	kit.Eventually(s, "the published messages come", func() bool {
 		got, err := s.Consumer.Fetch(s.Context(), 500)
 		kit.Must(s, err)
 		all = append(all, got...)

@@ -25,7 +25,7 @@ func (s *suite) arrivesAsItWas() {
 	}
 }
 
-// Headers are a contract with consumers that we do not know.
+// Headers are a contract with consumers that are not ours.
 func (s *suite) headers() {
 	sent := s.message("t_1/ä")
 	s.publish(sent)
@@ -42,7 +42,7 @@ func (s *suite) headers() {
 		}
 	}
 	for name := range got {
-		if want[name] == "" && !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, "x-") { // the brokers' own
+		if want[name] == "" && !strings.HasPrefix(name, "Nats-") && !strings.HasPrefix(name, "x-") { // added by the broker
 			s.Errorf("unexpected header %s: %q", name, got[name])
 		}
 	}
@@ -53,11 +53,11 @@ func (s *suite) withoutTrace() {
 	sent.Traceparent = ""
 	s.publish(sent)
 	if h := s.fetch(1)[0].Headers; h["ce-traceparent"] != nil || h["trace_id"] != nil {
-		s.Errorf("%v", h)
+		s.Errorf("headers %v, want none of a trace", h)
 	}
 }
 
-// Whatever a key holds arrives, and forges no header.
+// Any key arrives unchanged, and forges no header.
 func (s *suite) keysAreOpaque() {
 	var sent []event.Message
 	for _, key := range []string{
@@ -72,7 +72,7 @@ func (s *suite) keysAreOpaque() {
 			s.Errorf("sent %+v\ncame %+v", sent[i], d.Message)
 		}
 		if len(d.Headers["ce-type"]) != 1 || len(d.Headers) != len(got[0].Headers) {
-			s.Errorf("%q made headers: %v", sent[i].Key, d.Headers)
+			s.Errorf("the key %q forged headers: %v", sent[i].Key, d.Headers)
 		}
 	}
 }
@@ -85,11 +85,11 @@ func (s *suite) fetchWithinLimit() {
 		got, err := s.Consumer.Fetch(s.Context(), 200)
 		kit.Must(s, err)
 		if len(got) == 0 || len(got) > 200 {
-			s.Fatalf("%d messages after %d", len(got), next)
+			s.Fatalf("a batch of %d messages after %d", len(got), next)
 		}
 		for _, d := range got {
 			if d.Message.ID != sent[next].ID {
-				s.Fatalf("message %d is another", next)
+				s.Fatalf("message %d is out of order", next)
 			}
 			kit.Must(s, d.Ack())
 			next++
@@ -103,10 +103,10 @@ func (s *suite) dealtWith() {
 	got := s.fetch(3)
 	kit.Must(s, got[0].Ack())
 	kit.Must(s, got[1].Terminate("poison"))
-	kit.Must(s, got[2].Again(0)) // it shows that the others would have come
+	kit.Must(s, got[2].Again(0)) // proves that the others would have come too
 	again := s.fetch(1)[0]
 	if again.Message.ID != got[2].Message.ID {
-		s.Errorf("%s came", again.Message.Key)
+		s.Errorf("%s came again, want only the one that was returned", again.Message.Key)
 	}
 	kit.Must(s, again.Ack())
 	s.caught(0, true)
@@ -124,7 +124,7 @@ func (s *suite) again() {
 	}
 }
 
-// RabbitMQ 4 has a limit of 20 where nobody says otherwise.
+// RabbitMQ 4 has a default limit of 20.
 func (s *suite) withoutLimit() {
 	s.publish(s.message("k"))
 	for n := range uint64(30) {
@@ -141,13 +141,13 @@ func (s *suite) nobodyTakes() {
 	nowhere.Subject = "nobody." + uuid.NewString()
 	results := s.Publisher.Publish(s.Context(), []event.Message{s.message("a"), nowhere, s.message("b")})
 	if results[0] != nil || !errors.Is(results[1], outbox.ErrBroker) || results[2] != nil {
-		s.Errorf("%v", results)
+		s.Errorf("the results are %v, want an error for the second only", results)
 	}
 	s.fetch(2)
 }
 
-// Time is up before it begins: nothing counts as published, or as refused, and the
-// connection that others use stays.
+// Time is up before publishing begins: nothing counts as published or as refused, and the
+// connection that others use stays open.
 func (s *suite) withoutTime() {
 	s.publish(s.message("k"))
 	held := s.fetch(1)[0]

@@ -1,5 +1,5 @@
-// Package identity gives tests a sign-in issuer, and tokens of it. It is not in
-// kit because every test would be linked with the issuer's libraries.
+// Package identity gives tests an issuer and its tokens. It is not in kit because every
+// test would then be linked with the issuer's libraries.
 package identity
 
 import (
@@ -22,8 +22,8 @@ var theIssuer struct {
 	err  error
 }
 
-// Issuer returns the URL of a development issuer that the tests of a package share: it
-// keeps no state of theirs.
+// Issuer returns the URL of a development issuer that a package's tests share: it keeps
+// no state of theirs.
 func Issuer(t testing.TB) string {
 	t.Helper()
 	theIssuer.once.Do(func() {
@@ -61,7 +61,7 @@ func Token(t testing.TB, issuerURL, client, secret string) string {
 	}
 	answerOf(t, request, &answer)
 	if answer.AccessToken == "" {
-		t.Fatalf("no token for %s", client)
+		t.Fatalf("the issuer gave no token for %s", client)
 	}
 	return answer.AccessToken
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// buildWithin bounds one go build, with nothing in its cache.
+// buildWithin bounds one go build with an empty cache.
 const buildWithin = 5 * time.Minute
 
 // builds are the programs that were built, by folder, package and flags.
@@ -24,8 +24,8 @@ type build struct {
 	err  error
 }
 
-// Build returns the path of a main package, built as an image has it, once for all
-// tests of a process. dir is the root of the package's module.
+// Build builds a main package as for an image, once for all tests of a process, and
+// returns the binary's path. dir is the root of the package's module.
 func Build(t testing.TB, dir, main string, flags ...string) string {
 	t.Helper()
 	made, _ := builds.LoadOrStore(dir+" "+main+" "+strings.Join(flags, " "), &build{})
@@ -54,7 +54,7 @@ func (b *build) make(dir, main string, flags []string) error {
 	return nil
 }
 
-// Clean removes what Build built. TestMain calls it last.
+// Clean removes everything that Build built. TestMain calls it last.
 func Clean() {
 	builds.Range(func(_, made any) bool {
 		if path := made.(*build).path; path != "" {

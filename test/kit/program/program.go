@@ -1,5 +1,5 @@
-// Package program builds and runs the programs that tests are about. Each runs until
-// its test ends, with what it prints in a file.
+// Package program builds and runs programs under test. Each runs until its test ends, and
+// prints to a file.
 package program
 
 import (
@@ -15,23 +15,24 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// shownBytes is how much of a log a test that has failed shows.
+// shownBytes is how much of a program's log a failed test shows.
 const shownBytes = 8000
 
-// Program is a process that was started.
+// Program is a started process.
 type Program struct {
 	*proc.Child
 	log string
 }
 
-// Start starts a command. It is killed when t ends, with what it started, and its log
-// is shown when t has failed.
+// Start starts a command. It and its children are killed when t ends, and its log is
+// shown if t failed.
 func Start(t testing.TB, command *exec.Cmd) *Program {
 	t.Helper()
 	return run(t, command, proc.Start)
 }
 
-// StartHere is Start on the calling thread, which may be in a network of its own.
+// StartHere is Start on the calling thread, which may be in a network namespace of its
+// own.
 func StartHere(t testing.TB, command *exec.Cmd) *Program {
 	t.Helper()
 	return run(t, command, proc.StartHere)
@@ -40,7 +41,7 @@ func StartHere(t testing.TB, command *exec.Cmd) *Program {
 func run(t testing.TB, command *exec.Cmd, start func(*exec.Cmd) (*proc.Child, error)) *Program {
 	t.Helper()
 	p := &Program{log: filepath.Join(t.TempDir(), "log")}
-	// A file: what is written to it is there at once.
+	// A file: what is printed is readable at once.
 	out, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func run(t testing.TB, command *exec.Cmd, start func(*exec.Cmd) (*proc.Child, er
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) // fails when all have ended
+		_ = syscall.Kill(-p.Process.Pid, syscall.SIGKILL) // fails if all have ended
 		<-p.Ended
 		if t.Failed() {
 			printed := p.Printed()
@@ -62,7 +63,7 @@ func run(t testing.TB, command *exec.Cmd, start func(*exec.Cmd) (*proc.Child, er
 	return p
 }
 
-// Printed is what it has printed.
+// Printed returns what the program has printed.
 func (p *Program) Printed() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -74,7 +75,7 @@ func (p *Program) Printed() string {
 // Terminate sends SIGTERM.
 func (p *Program) Terminate() { _ = p.Process.Signal(syscall.SIGTERM) }
 
-// Wait returns an error unless the program ends within a time, with status 0.
+// Wait returns an error unless the program ends within this time with status 0.
 func (p *Program) Wait(within time.Duration) error {
 	select {
 	case <-p.Ended:
