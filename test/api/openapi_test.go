@@ -104,7 +104,7 @@ func TestExamplesFit(t *testing.T) {
 		check := func(schema string, example any) {
 			checked++
 			if why := d.Fits(schema, example); why != "" {
-				t.Errorf("%s: %v: %s", pointer, example, why)
+				t.Errorf("the example %s, %v, does not fit its schema: %s", pointer, example, why)
 			}
 		}
 		switch value := value.(type) {

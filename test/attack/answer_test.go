@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
-// An answer of the issuer without a code is neither believed nor shown.
+// An issuer's answer other than a code is neither believed nor shown.
 func TestAttackAnswer(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)

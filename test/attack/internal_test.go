@@ -115,7 +115,7 @@ func TestAttackInternalLinkFromOutside(t *testing.T) {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodGet} {
 			a := s.Call(method, path, alice, body, auth.StatementHeader+": "+first)
 			system.WantProblem(t, a, a.Status, "")
-			// A code of the function would mean that the request reached it.
+			// An error code of the function would mean that the request reached it.
 			if code := a.JSON(t)["code"]; !slices.Contains([]any{"route_not_found", "method_not_allowed", "url_invalid", "notification_not_found", "request_invalid"}, code) {
 				t.Errorf("%s %s: answered %d %s, want a code of the gateway", method, path, a.Status, a.Body)
 			}

@@ -85,7 +85,7 @@ func TestAttackReturnToThatIsTaken(t *testing.T) {
 				t.Errorf("%q leaves the site", where)
 			}
 			if v.Cookie("a") != "" {
-				t.Error("it set a cookie")
+				t.Error("the path set a cookie")
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 // path has no id, about the caller.
 type mayUse struct {
 	owner, other, operator, writer int
-	// about: the answer is about the caller; no other caller's may show data of the
-	// owner.
+	// about says that the answer is about the caller: other callers' must not show data
+	// of the owner.
 	about bool
 }
 

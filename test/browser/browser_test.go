@@ -34,16 +34,16 @@ func TestBrowserPurchase(t *testing.T) {
 	user := b.text("#user-id")
 	b.do(chromedp.Evaluate[chromedp.Void]("window.sameDocument = true"))
 	b.click(rowButton("#goods", "Sword of Dawn"))
-	b.until("it is owned", shows("#owned", "ACTIVE")+" && "+shows("#goods", "Owned"))
+	b.until("the item is owned", shows("#owned", "ACTIVE")+" && "+shows("#goods", "Owned"))
 	b.until("the notification shows", shows("#inbox .unread", "Sword of Dawn is yours"))
-	b.until("it is said", shows("#message-text", "Sword of Dawn is yours"))
+	b.until("the message shows", shows("#message-text", "Sword of Dawn is yours"))
 	b.click(rowButton("#inbox", "Sword of Dawn is yours"))
-	b.until("it is read", "document.querySelectorAll('#inbox .unread').length === 0")
-	kit.Eventually(t, "it is read in the database", func() bool {
+	b.until("the notification is read", "document.querySelectorAll('#inbox .unread').length === 0")
+	kit.Eventually(t, "the notification is read in the database", func() bool {
 		return s.Count(`SELECT count(*) FROM notification.notifications WHERE user_id = $1 AND read_at IS NOT NULL`, user) == 1
 	})
 	b.click(rowButton("#owned", "Sword of Dawn"))
-	b.until("it is given back", shows("#owned", "REVOKED")+" && "+shows("#inbox", "is no longer yours"))
+	b.until("the item is returned", shows("#owned", "REVOKED")+" && "+shows("#inbox", "is no longer yours"))
 
 	// Somebody else grants an item that the shop does not know.
 	system.WantStatus(t, s.Grant("k1", user, "<b>item1</b>"), http.StatusOK)
@@ -138,7 +138,7 @@ func TestBrowserSessionEnds(t *testing.T) {
 		t.Fatal("the issuer had no session to end")
 	}
 	for _, b := range []*tab{one, two} {
-		b.until("it is signed out", signedOut)
+		b.until("the tab is signed out", signedOut)
 	}
 	t.Logf("signed out %s after the issuer ended the session", time.Since(began).Round(time.Millisecond))
 }
@@ -180,11 +180,11 @@ func TestBrowserKeyboard(t *testing.T) {
 	b.tabTo("Refund Lantern of Fireflies")
 	b.tabTo("Mark read Lantern of Fireflies is yours")
 	b.do(chromedp.KeyEvent(kb.Enter))
-	b.until("it is read, and the focus is still in its row", "document.querySelectorAll('#inbox .unread').length === 0 && document.activeElement.closest('#inbox > li')")
+	b.until("the notification is read, and the focus is still in its row", "document.querySelectorAll('#inbox .unread').length === 0 && document.activeElement.closest('#inbox > li')")
 	b.do(chromedp.KeyEvent(kb.Tab, chromedp.KeyModifiers(chromedp.ModifierShift)))
-	b.until("the focus goes on from there", "document.activeElement.closest('#owned')")
+	b.until("the focus moves on from there", "document.activeElement.closest('#owned')")
 	b.do(chromedp.KeyEvent(kb.Enter))
-	b.until("it is given back, and the focus is still in its row", shows("#owned", "REVOKED")+" && document.activeElement.closest('#owned > li')")
+	b.until("the item is returned, and the focus is still in its row", shows("#owned", "REVOKED")+" && document.activeElement.closest('#owned > li')")
 	if n := s.Count(`SELECT coalesce(sum(version), 0)::int FROM entitlement.entitlements`); n != 2 {
 		t.Errorf("%d changes of entitlements, want 2", n)
 	}
@@ -206,7 +206,7 @@ func TestBrowserStream(t *testing.T) {
 	s.front.CloseClientConnections()
 	system.WantStatus(t, s.Grant("k1", user, "item1"), http.StatusOK)
 	first.until("the stream is away", shows("#live", "Reconnecting…"))
-	first.until("it is back, with what happened", isLive+" && "+shows("#inbox", "item1 is yours")+" && "+shows("#owned", "item1"))
+	first.until("the stream is back, with what happened", isLive+" && "+shows("#inbox", "item1 is yours")+" && "+shows("#owned", "item1"))
 
 	last := first
 	for range 7 {
@@ -233,7 +233,7 @@ func TestBrowserPartAway(t *testing.T) {
 	b.click(rowButton("#goods", "Sword of Dawn"))
 	b.until("the reason is shown", shows("#message-text", "The shop cannot reach"))
 	b.click("document.querySelector('#message-close')")
-	b.until("it is closed", "document.querySelector('#message-text').innerText === ''")
+	b.until("the message is closed", "document.querySelector('#message-text').innerText === ''")
 	b.until("the button may be pressed again", rowButton("#goods", "Sword of Dawn")+".ariaDisabled === null")
 }
 

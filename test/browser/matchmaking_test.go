@@ -210,7 +210,7 @@ func TestBrowserFollowsTicket(t *testing.T) {
 	s.enqueue(issuer.OpsClientID, issuer.OpsClientSecret, "rank", `{"skill":1500,"region":"eu"}`)
 	b.until("the match shows", ticketShows("rank", "MATCHED", "arena.example:7203"))
 	b.do(chromedp.Evaluate[chromedp.Void]("late[0]()"))
-	b.until("the page goes on", "late.length === 2")
+	b.until("the page asks again", "late.length === 2")
 	if !b.is(ticketShows("rank", "MATCHED")) {
 		t.Error("the late answer removed the match")
 	}

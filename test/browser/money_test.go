@@ -54,7 +54,7 @@ func TestBrowserMoney(t *testing.T) {
 	bob.until("the next try has a key of its own", shows("#accounts", "130 EUR"))
 	alice.until("alice sees it", shows("#accounts", "70 EUR"))
 	alice.do(chromedp.Reload())
-	alice.until("it is there after a reload", shows("#accounts", "70 EUR")+" && !document.querySelector('#open-account').checkVisibility()")
+	alice.until("the account is there after a reload", shows("#accounts", "70 EUR")+" && !document.querySelector('#open-account').checkVisibility()")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 2 {
 		t.Errorf("%d transfers, want 2", n)
 	}
@@ -81,7 +81,7 @@ func TestBrowserMoneyAnswerLost(t *testing.T) {
 			return answer;
 		};`))
 	alice.send(theirs, "10")
-	alice.until("it is done", shows("#accounts", "90 EUR")+" && sent === 3")
+	alice.until("the transfer is done", shows("#accounts", "90 EUR")+" && sent === 3")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 1 {
 		t.Errorf("%d transfers, want 1", n)
 	}
@@ -108,7 +108,7 @@ func TestBrowserMoneySentAgain(t *testing.T) {
 	alice.do(chromedp.Reload())
 	alice.until("the page again", shows("#accounts", "90 EUR"))
 	alice.send(theirs, "10")
-	alice.until("it is done", "document.querySelector('#amount').value === ''")
+	alice.until("the transfer is done", "document.querySelector('#amount').value === ''")
 	if n := s.Count(`SELECT count(*) FROM core.transfer WHERE kind = 'TRANSFER'`); n != 1 {
 		t.Errorf("%d transfers, want 1", n)
 	}
@@ -127,7 +127,7 @@ func TestBrowserMoneyIsExact(t *testing.T) {
 			fmt.Sprintf(`{"ownerUserId":%q,"currency":"XTS","initialBalance":%s}`, b.text("#user-id"), balance), "Idempotency-Key: "+key), http.StatusCreated)
 	}
 	b.do(chromedp.Reload())
-	b.until("it is shown", shows("#accounts", "123456789012345.6789 XTS"))
+	b.until("the balance shows", shows("#accounts", "123456789012345.6789 XTS"))
 	to := b.text("#accounts > :last-child code")
 	if strings.Contains(b.text("#accounts > :last-child"), "6789") {
 		to = b.text("#accounts > :first-child code")
@@ -149,7 +149,7 @@ func TestBrowserMoneyLook(t *testing.T) {
 	b.until("she has an account", shows("#accounts", "100 EUR"))
 	b.tabTo(b.text("#accounts code"))
 	b.do(chromedp.KeyEvent(kb.Tab + theirs + kb.Tab + "2.5" + kb.Enter))
-	b.until("it is sent", shows("#accounts", "97.5 EUR")+" && "+shows("#inbox", "went to account"))
+	b.until("the money is sent", shows("#accounts", "97.5 EUR")+" && "+shows("#inbox", "went to account"))
 	if !b.is("[...document.querySelectorAll('#send :is(select, input)')].every(e => e.labels.length === 1)") {
 		t.Error("a field has no label")
 	}

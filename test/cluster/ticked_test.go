@@ -37,7 +37,7 @@ func ticked(t *testing.T, c *cluster.Cluster, ingress *cluster.Ingress) {
 	k.serve = filepath.Join(k.dir, "serve")
 	build := exec.Command("nice", "-n", "10", "go", "build", "-o", k.serve, "./infra/miniserver")
 	if printed, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, printed)
+		t.Fatalf("go build: %v: %s", err, printed)
 	}
 	at := map[string]*url.URL{}
 	for _, function := range []string{"grant", "relay", "notify", "deliver"} {

@@ -33,7 +33,7 @@ func refused(t testing.TB, path string, environment map[string]string, arguments
 	case errors.As(err, &exit):
 		return exit.ExitCode(), p.Printed()
 	default:
-		t.Fatalf("%v: %s", err, p.Printed())
+		t.Fatalf("the program did not end: %v: %s", err, p.Printed())
 		return 0, ""
 	}
 }

@@ -113,7 +113,7 @@ func TestRankedPlayersMeet(t *testing.T) {
 	now := func(name string) map[string]any { return s.ReadTicket(tokens[name], tickets[name]) }
 	join("eu", `{"skill":1500,"region":"eu"}`)
 	if got := now("eu"); reason(got) != "alone" || got["position"] != 1.0 || got["estimated_wait_ms"] != nil {
-		t.Errorf("%v", got)
+		t.Errorf("alone in the queue, the ticket is %v", got)
 	}
 	join("us", `{"skill":1500,"region":"us"}`)
 	matchAll(s)
@@ -123,7 +123,7 @@ func TestRankedPlayersMeet(t *testing.T) {
 	join("far", `{"skill":1801,"region":"eu"}`) // more than two windows away
 	matchAll(s)
 	if got := now("far"); reason(got) != "skill_window" || got["position"] != 3.0 {
-		t.Errorf("%v", got)
+		t.Errorf("far away in skill, the ticket is %v", got)
 	}
 	// A player without a region fits any: of two players equally near, the first is
 	// chosen.
@@ -131,16 +131,16 @@ func TestRankedPlayersMeet(t *testing.T) {
 	matchAll(s)
 	one, two := now("eu"), now("anywhere")
 	if one["status"] != "MATCHED" || one["match_id"] != two["match_id"] {
-		t.Fatalf("%v, %v", one, two)
+		t.Fatalf("the two are not matched: %v, %v", one, two)
 	}
 	if now("us")["status"] != "QUEUED" || now("far")["status"] != "QUEUED" {
-		t.Errorf("%v, %v", now("us"), now("far"))
+		t.Errorf("the others are %v, %v, want QUEUED", now("us"), now("far"))
 	}
 	// Windows widen: 1801 and 1405 are 396 apart.
 	join("further", `{"skill":1405,"region":"eu"}`)
 	kit.Eventually(t, "the window is wide enough", func() bool { matchAll(s); return now("far")["status"] == "MATCHED" })
 	if now("far")["match_id"] != now("further")["match_id"] || now("us")["status"] != "QUEUED" {
-		t.Errorf("%v, %v", now("far"), now("us"))
+		t.Errorf("after the window widened: %v, %v", now("far"), now("us"))
 	}
 	if waits := now("us")["estimated_wait_ms"]; waits == nil {
 		t.Error("four were matched, but there is no estimate of the wait")

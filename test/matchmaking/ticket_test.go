@@ -76,10 +76,10 @@ func TestTicketOfWhom(t *testing.T) {
 		system.WantProblem(t, s.CancelTicket(alice, second), http.StatusConflict, "ticket_matched")
 	}
 	if got := s.ReadTicket(alice, second); got["status"] != "MATCHED" {
-		t.Errorf("%v", got)
+		t.Errorf("the second ticket is %v, want MATCHED", got)
 	}
 	if got := s.ReadTicket(alice, ticketID); got["status"] != "CANCELLED" || got["match_id"] != nil {
-		t.Errorf("%v", got)
+		t.Errorf("the first ticket is %v, want CANCELLED without a match", got)
 	}
 	// A matched player may join again.
 	system.WantStatus(t, s.JoinWith(alice, "casual", "k3", `{}`), http.StatusCreated)

@@ -58,7 +58,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	}
 	t.Logf("signing out ended the stream after %s", time.Since(began))
 	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("the sign-out ended the stream only after %s", took)
 	}
 	if !others.Open() || !bobs.Open() {
 		t.Error("other sessions' streams have ended")
@@ -70,7 +70,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	}
 	t.Logf("the back channel ended the stream after %s", time.Since(began))
 	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("the back channel ended the stream only after %s", took)
 	}
 	// His session is still open, and its stream still delivers.
 	user := bob.Do(http.MethodGet, "/v1/me", "").JSON(t)["user_id"].(string)
@@ -145,7 +145,7 @@ func TestStreamShutdown(t *testing.T) {
 			}
 			t.Logf("the shutdown took %s", time.Since(began))
 			if took := time.Since(began); took > 3*time.Second {
-				t.Errorf("it took %s", took)
+				t.Errorf("the shutdown took %s", took)
 			}
 			for _, f := range streams {
 				if err := f.WantEnd("the process has ended"); err != nil {
