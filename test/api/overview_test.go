@@ -80,7 +80,8 @@ func TestOverviewReadsAtOnce(t *testing.T) {
 	}
 }
 
-// However a part fails, it is null with a reason, and the others arrive in time.
+// A part that fails, however it does, is null with a reason, and the others arrive in
+// time.
 func TestOverviewPartFails(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond

@@ -50,7 +50,7 @@ type Instance interface {
 	Addresses() []string
 	// Terminate sends SIGTERM to every process.
 	Terminate()
-	// Wait returns an error unless all processes end within a time, with status 0.
+	// Wait returns an error unless all processes end within this time with status 0.
 	Wait(within time.Duration) error
 }
 

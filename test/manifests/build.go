@@ -48,7 +48,7 @@ func (d *Document) Kind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(d.text("apiVersion"), d.text("kind"))
 }
 
-// Name is the object's, Namespace where it is.
+// Name returns the object's name, Namespace its namespace.
 func (d *Document) Name() string      { return d.text("metadata", "name") }
 func (d *Document) Namespace() string { return d.text("metadata", "namespace") }
 

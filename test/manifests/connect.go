@@ -49,7 +49,7 @@ func needs(f fn.Function, webhooks bool) []string {
 	return all
 }
 
-// destination names what a rule's peer at a port is, "" for what nobody needs.
+// destinationOf names what a rule's peer at a port is, "" for what no function needs.
 func destinationOf(peer networkingv1.NetworkPolicyPeer, port int32) string {
 	outside := peer.IPBlock != nil
 	namespace, app := "", ""

@@ -23,7 +23,7 @@ func (k realKeycloak) EndSessions(username string) error {
 
 func (k realKeycloak) RotateKey() error { return k.RotateKeys(context.Background()) }
 
-// The whole sign-in, against a real Keycloak.
+// The whole sign-in suite, with a real Keycloak.
 func TestSignInAtKeycloak(t *testing.T) {
 	root, err := kit.Root()
 	kit.Must(t, err)

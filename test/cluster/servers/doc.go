@@ -1,4 +1,4 @@
-// Package servers is a module of its own for what a cluster is made of: etcd, the
-// API server, and Knative's controllers. Their versions of everything are their own,
-// and stay out of the functions' and the test's.
+// Package servers is a module of its own for the cluster's programs: etcd, the API
+// server, and Knative's controllers. It keeps the versions of their dependencies out of
+// the functions' modules and the test's.
 package servers
