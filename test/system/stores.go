@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Rows counts the rows of each table of entitlement and notification: a refused request
-// must not have added any.
+// Rows counts the rows of entitlement's and notification's tables that requests and
+// events write: a refused request must not have added any.
 func (s *System) Rows() string {
 	s.T.Helper()
 	var counts []string
