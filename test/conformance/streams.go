@@ -79,7 +79,7 @@ func (s *scene) stream() string {
 	s.send(s.grant("stream", user, "item1")).want(s.t, http.StatusOK)
 	s.carry(user)
 	s.line(lines, "event: notification")
-	return "told while it is open"
+	return "arrives while it is open"
 }
 
 // After SIGTERM a stream ends in good order, and delays nothing.

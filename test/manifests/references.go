@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -79,10 +80,9 @@ func (b *Build) configMap(p *problems, by *Document, name string) {
 func (b *Build) secret(p *problems, by *Document, name, key string, optional *bool) {
 	keys, expected := b.Expected[name]
 	if d := b.Find("Secret", name); d != nil {
-		secret, _ := d.Object.(*corev1.Secret)
-		expected = secret != nil
-		for key := range secret.Data {
-			keys = append(keys, key)
+		var secret *corev1.Secret
+		if secret, expected = d.Object.(*corev1.Secret); expected {
+			keys = slices.AppendSeq(keys, maps.Keys(secret.Data))
 		}
 	}
 	switch {

@@ -132,7 +132,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 		}
 	})
 	const keys, workers = 400, 8
-	var lost sync.Map
+	var unexpected sync.Map
 	system.AtOnce(workers, func(worker int) {
 		for i := worker; i < keys; i += workers {
 			deadline := time.Now().Add(30 * time.Second)
@@ -142,7 +142,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 					break
 				}
 				if a.Status != http.StatusServiceUnavailable {
-					lost.Store(i, fmt.Sprint(a.Status, " ", string(a.Body)))
+					unexpected.Store(i, fmt.Sprint(a.Status, " ", string(a.Body)))
 				}
 				if time.Now().After(deadline) {
 					t.Errorf("k%d is answered %d %s to the end", i, a.Status, a.Body)
@@ -153,7 +153,7 @@ func TestDatabaseComesAndGoes(t *testing.T) {
 		}
 	})
 	cutter.Wait()
-	lost.Range(func(key, value any) bool {
+	unexpected.Range(func(key, value any) bool {
 		t.Errorf("k%v was answered %v, want 200 or 503", key, value)
 		return true
 	})
