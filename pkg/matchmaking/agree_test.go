@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Two agree when their values are the same: a number and a text are two values, 1 and
-// 1.0 are one.
+// Two tickets agree when their values are the same: a number never equals a text, but 1
+// equals 1.0.
 func TestValuesThatAgree(t *testing.T) {
 	s := start(t)
 	for i, c := range []struct {
@@ -46,7 +46,7 @@ func TestValuesThatAgree(t *testing.T) {
 		a, b := fmt.Sprint("u_a", i), fmt.Sprint("u_b", i)
 		one, two := s.join(a, "regional", `{"region":`+c.a+`}`), s.join(b, "regional", `{"region":`+c.b+`}`)
 		if pass := s.match("regional"); (len(pass.Matches) == 1) != c.meet {
-			t.Errorf("%s and %s: %+v", c.a, c.b, pass)
+			t.Errorf("%s and %s: matched %v, want %v: %+v", c.a, c.b, !c.meet, c.meet, pass)
 		}
 		_, _, _ = s.Cancel(t.Context(), a, one)
 		_, _, _ = s.Cancel(t.Context(), b, two)
@@ -54,8 +54,8 @@ func TestValuesThatAgree(t *testing.T) {
 	s.noLeftovers("due", "pool")
 }
 
-// Values are whatever callers send. None of them looks like another one, nor like the
-// names of pools that are made of them.
+// Callers may send any value. No value is mistaken for another one, nor for the name of a
+// pool, which is made of values.
 func TestValuesAreNotMixedUp(t *testing.T) {
 	s := start(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -77,7 +77,7 @@ func TestValuesAreNotMixedUp(t *testing.T) {
 				sent[j]["language"] = value()
 			}
 		}
-		if random.IntN(3) == 0 { // as the values rarely are the same otherwise
+		if random.IntN(3) == 0 { // the values are rarely the same otherwise
 			sent[1] = maps.Clone(sent[0])
 		}
 		meet := true
@@ -102,7 +102,7 @@ func TestValuesAreNotMixedUp(t *testing.T) {
 	s.noLeftovers("due", "pool")
 }
 
-// An attribute that is left out fits everybody, whichever others must agree.
+// A ticket without an attribute fits every value of it, whichever others must agree.
 func TestLeftOutFitsEverybody(t *testing.T) {
 	names := []string{"region", "language", "pad"}
 	s := start(t, func(r *matchmaking.Rules) {
@@ -113,7 +113,7 @@ func TestLeftOutFitsEverybody(t *testing.T) {
 	})
 	for _, mode := range s.Modes() {
 		n := len(mode)
-		// Each attribute: left out by either, or the same, or another value.
+		// Each attribute is left out by either ticket, or the same in both, or different.
 		for sides := range 1 << (2 * n) {
 			for differ := range n + 1 {
 				var texts [2][]string

@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// dies runs a step of a worker that dies in it: by a panic, or as its context ends.
-func (f *telling) dies(ctx context.Context, a *matchmaking.Announcer) {
+// dies runs a step in which the worker dies: by a panic, or because its context ends.
+func (f *announcing) dies(ctx context.Context, a *matchmaking.Announcer) {
 	f.t.Helper()
 	died := false
 	func() {
@@ -20,27 +20,27 @@ func (f *telling) dies(ctx context.Context, a *matchmaking.Announcer) {
 		died = err != nil
 	}()
 	if !died {
-		f.t.Fatal("it did not die")
+		f.t.Fatal("the worker did not die")
 	}
 	f.servers.set(nil)
 	f.carrier.publish = nil
 }
 
-// diesAfterPublishing is for a carrier.
-func (f *telling) diesAfterPublishing(ctx context.Context, messages []event.Message) []error {
+// diesAfterPublishing is a carrier's publish that panics once it has published.
+func (f *announcing) diesAfterPublishing(ctx context.Context, messages []event.Message) []error {
 	f.carrier.Publisher.Publish(ctx, messages)
 	panic("it dies")
 }
 
-// A worker may die anywhere between claiming a match and acknowledging it: another one
-// tells it when the lease is over and not before, with the same server.
+// A worker may die anywhere between claiming a match and acknowledging it: another worker
+// announces the match, with the same server, when the lease is over and not before.
 func TestWorkerDies(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	for _, c := range []struct {
 		where string
 		plant func(end context.CancelFunc)
-		asked int // how often for a server, by both workers
-		sent  int // how often published
+		asked int // requests for a server, by both workers
+		sent  int // times that the match is published
 	}{
 		{"before it has a server", func(end context.CancelFunc) {
 			f.servers.set(func(matchmaking.Match) error { end(); return context.Canceled })
@@ -61,29 +61,29 @@ func TestWorkerDies(t *testing.T) {
 		had := f.get(g.users[0], g.tickets[0]).Session
 		heir := f.worker("b")
 		if report := f.step(heir); report != (lease.Report{}) {
-			t.Errorf("%s: before the lease is over: %+v", c.where, report)
+			t.Errorf("%s: before the lease is over the step reported %+v, want nothing", c.where, report)
 		}
 		f.leasesEnd("casual")
 		if report := f.step(heir); report.Done != 1 {
-			t.Errorf("%s: %+v", c.where, report)
+			t.Errorf("%s: the step reported %+v, want 1 done", c.where, report)
 		}
-		session := f.isTold(g)
+		session := f.isAnnounced(g)
 		if server(session) == "" || had != nil && server(had) != server(session) || (had != nil) != (c.asked == 1) || server(session) != f.servers.given[g.id].Server {
 			t.Errorf("%s: the server was %+v and is %+v", c.where, had, session)
 		}
 		if f.servers.times(g.id) != c.asked || f.carrier.sent[g.event] != c.sent {
-			t.Errorf("%s: asked for a server %d times, published %d times", c.where, f.servers.times(g.id), f.carrier.sent[g.event])
+			t.Errorf("%s: asked for a server %d times, want %d; published %d times, want %d", c.where, f.servers.times(g.id), c.asked, f.carrier.sent[g.event], c.sent)
 		}
 		if len(f.claimed("casual")) != 0 {
-			t.Errorf("%s: claimed %v", c.where, f.claimed("casual"))
+			t.Errorf("%s: still claimed are %v, want none", c.where, f.claimed("casual"))
 		}
 	}
 }
 
-// A worker that is so slow that its lease ends meets the one that took over: what is
-// told is what the tickets say.
+// A worker is so slow that its lease ends and another one takes over: the match is
+// announced with the server that its tickets show.
 func TestSlowWorker(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	f.patience = 0
 	g := f.play("casual")
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -97,7 +97,7 @@ func TestSlowWorker(t *testing.T) {
 	<-asked
 	f.servers.set(func(matchmaking.Match) error { return matchmaking.ErrNoServer })
 	f.leasesEnd("casual")
-	// The other one has no server, and is about to tell so when the first one gets its.
+	// The quick worker gets no server. Before it announces that, the slow one gets one.
 	f.carrier.publish = func(ctx context.Context, messages []event.Message) []error {
 		f.carrier.publish = nil
 		close(answer)
@@ -105,5 +105,5 @@ func TestSlowWorker(t *testing.T) {
 		return f.carrier.Publisher.Publish(ctx, messages)
 	}
 	f.step(f.worker("quick"))
-	f.isTold(g)
+	f.isAnnounced(g)
 }

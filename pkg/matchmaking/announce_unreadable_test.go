@@ -11,9 +11,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// What cannot be read is put aside as it is, once; everything else is told.
+// A match that cannot be read is set aside unchanged, once; all others are announced.
 func TestUnreadableMatch(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	before := f.playMany("casual", 2)
 	broken := map[string]string{
 		"m_words": "what is this?", "m_empty": "", "m_time": strings.Repeat("x\n", 6) + "x", "m_lines": strings.Repeat("1\n", 12),
@@ -23,7 +23,7 @@ func TestUnreadableMatch(t *testing.T) {
 	for id, raw := range broken {
 		fields = append(fields, id, raw)
 	}
-	// Beside matches that are all right, and one that must wait.
+	// They stand beside valid matches, one of which must wait.
 	games := f.playMany("casual", 2)
 	entry := f.client.XRange(t.Context(), "mm:events:{casual}", games[0].entry, games[0].entry).Val()[0]
 	for id, raw := range entry.Values {
@@ -42,39 +42,39 @@ func TestUnreadableMatch(t *testing.T) {
 	})
 	a := f.worker("a")
 	if report := f.step(a); report != (lease.Report{Claimed: 11, Done: 4, Retried: 1, Dead: 6}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 11, Done: 4, Retried: 1, Dead: 6", report)
 	}
 	f.leasesEnd("casual")
 	f.step(a)
 	f.servers.set(nil)
-	for range 3 { // the entry is written anew, without what is aside
+	for range 3 { // the entry is written anew, without the matches set aside
 		f.leasesEnd("casual")
 		f.step(a)
 	}
 	for _, g := range append(append(before, games...), after) {
-		f.isTold(g)
+		f.isAnnounced(g)
 	}
 	dead := map[string]string{}
 	for _, e := range f.client.XRange(t.Context(), "mm:dead:{casual}", "-", "+").Val() {
 		for id, raw := range e.Values {
 			if _, twice := dead[id]; twice {
-				t.Errorf("%s is aside twice", id)
+				t.Errorf("%s was set aside twice", id)
 			}
 			dead[id] = raw.(string)
 		}
 	}
 	for id, raw := range broken {
 		if got, ok := dead[id]; !ok || got != raw {
-			t.Errorf("%s is aside as %q, %v", id, got, ok)
+			t.Errorf("%s was set aside: %v, as %q, want %q", id, ok, got, raw)
 		}
 	}
 	if len(dead) != len(broken) || len(f.claimed("casual")) != 0 {
-		t.Errorf("aside are %v, claimed %v", dead, f.claimed("casual"))
+		t.Errorf("set aside are %v, want %d; still claimed are %v, want none", dead, len(broken), f.claimed("casual"))
 	}
 	for _, e := range f.client.XRange(t.Context(), "mm:events:{casual}", "-", "+").Val() {
 		for id := range e.Values {
 			if _, is := broken[id]; is {
-				t.Errorf("%s is in the stream still", id)
+				t.Errorf("%s was set aside and is still in the stream", id)
 			}
 		}
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// What the broker does not take comes again after two seconds, not after the whole
-// lease.
+// A match that the broker does not take is published again after two seconds, not after
+// the whole lease.
 func TestBrokerTakesNothing(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	games := f.playMany("rank", 2)
 	f.carrier.publish = func(_ context.Context, messages []event.Message) []error {
 		errs := make([]error, len(messages))
@@ -29,25 +29,25 @@ func TestBrokerTakesNothing(t *testing.T) {
 	}
 	a := f.worker("a")
 	if report := f.step(a); report != (lease.Report{Claimed: 2, Retried: 2}) || f.wakes != 0 {
-		t.Errorf("%+v, %d wakes", report, f.wakes)
+		t.Errorf("the step reported %+v, want Claimed: 2, Retried: 2; %d wakes, want none", report, f.wakes)
 	}
 	pending := f.claimed("rank")
 	if len(pending) != 1 || pending[0].Idle < 13*time.Second || pending[0].Idle > 15*time.Second {
-		t.Fatalf("%+v", pending)
+		t.Fatalf("pending are %+v, want one that is 13s to 15s idle", pending)
 	}
 	f.carrier.publish = nil
 	f.leasesEnd("rank")
 	if report := f.step(a); report != (lease.Report{Claimed: 2, Done: 2}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 2, Done: 2", report)
 	}
 	for _, g := range games {
-		f.isTold(g)
+		f.isAnnounced(g)
 	}
 }
 
 // While the broker is away nothing is claimed and nobody is asked for a server.
 func TestBrokerAway(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	a := f.worker("a")
 	f.step(a)
 	g := f.play("casual")
@@ -56,24 +56,24 @@ func TestBrokerAway(t *testing.T) {
 	for range 3 {
 		var away *fault.Error
 		if report, err := a.Step(t.Context()); !errors.As(err, &away) || away.Kind != fault.Unavailable || report != (lease.Report{}) {
-			t.Errorf("%+v %v", report, err)
+			t.Errorf("the step reported %+v and %v, want nothing and Unavailable", report, err)
 		}
 	}
 	if len(f.claimed("casual")) != 0 || f.servers.times(g.id) != 0 {
-		t.Errorf("claimed %v, asked %d times", f.claimed("casual"), f.servers.times(g.id))
+		t.Errorf("claimed are %v, asked for a server %d times, want neither", f.claimed("casual"), f.servers.times(g.id))
 	}
 	f.startNATS()
-	kit.Eventually(t, "it is told", func() bool {
-		report, _ := a.Step(t.Context()) // it connects in its own time
+	kit.Eventually(t, "the match is announced", func() bool {
+		report, _ := a.Step(t.Context()) // the client connects in its own time
 		return report.Done == 1
 	})
-	f.isTold(g)
+	f.isAnnounced(g)
 }
 
-// While no server is free a match waits, and the others of its entry do not: they are
-// told, once. When patience is over it is told without one, for good.
+// While no server is free a match waits, but the other matches of its entry are announced,
+// once. When patience is over it is announced without a server, for good.
 func TestNoServer(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	games := f.playMany("casual", 3)
 	poor := games[1]
 	none := func(m matchmaking.Match) error {
@@ -86,25 +86,25 @@ func TestNoServer(t *testing.T) {
 	a := f.worker("a")
 	for i, want := range []lease.Report{{Claimed: 3, Done: 2, Retried: 1}, {Claimed: 1, Retried: 1}, {Claimed: 1, Retried: 1}} {
 		if report := f.step(a); report != want {
-			t.Errorf("step %d: %+v", i, report)
+			t.Errorf("step %d reported %+v, want %+v", i, report, want)
 		}
-		f.isTold(games[0])
-		f.isTold(games[2])
+		f.isAnnounced(games[0])
+		f.isAnnounced(games[2])
 		if got := f.get(poor.users[0], poor.tickets[0]); got.Session != nil || got.SessionError != "" || len(f.messages(poor.id)) != 0 {
-			t.Errorf("%+v, told %v", got.Made, f.messages(poor.id))
+			t.Errorf("without a server the ticket has %+v, published are %v; want no session, no error and no message", got.Made, f.messages(poor.id))
 		}
 		f.leasesEnd("casual")
 	}
 	f.servers.set(nil) // one is free
 	if report := f.step(a); report != (lease.Report{Claimed: 1, Done: 1}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 1, Done: 1", report)
 	}
-	if f.isTold(poor) == nil {
-		t.Error("it has no server")
+	if f.isAnnounced(poor) == nil {
+		t.Error("the match that waited has no server")
 	}
 	for _, g := range games {
 		if f.carrier.sent[g.event] != 1 {
-			t.Errorf("%s was published %d times", g.id, f.carrier.sent[g.event])
+			t.Errorf("%s was published %d times, want 1", g.id, f.carrier.sent[g.event])
 		}
 	}
 
@@ -114,13 +114,13 @@ func TestNoServer(t *testing.T) {
 	f.carrier.publish = f.diesAfterPublishing
 	f.dies(t.Context(), f.worker("b"))
 	for range 2 {
-		if f.isTold(poor) != nil || f.get(poor.users[1], poor.tickets[1]).SessionError != "no_server" {
-			t.Errorf("%+v", f.get(poor.users[1], poor.tickets[1]).Made)
+		if f.isAnnounced(poor) != nil || f.get(poor.users[1], poor.tickets[1]).SessionError != "no_server" {
+			t.Errorf("after patience the ticket has %+v, want the error no_server", f.get(poor.users[1], poor.tickets[1]).Made)
 		}
 		f.leasesEnd("casual")
 		f.step(f.worker("c")) // now one would be free
 	}
 	if n := f.servers.times(poor.id); n != 1 {
-		t.Errorf("asked for a server %d times", n)
+		t.Errorf("asked for a server %d times, want 1", n)
 	}
 }

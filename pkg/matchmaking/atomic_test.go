@@ -19,7 +19,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 	s := start(t)
 	ctx := t.Context()
 	for _, c := range []struct {
-		what, fails string // and the keys without which it cannot be done
+		what, fails string // fails: the kinds of keys that make the command fail
 		do          func(ticketID string) error
 	}{
 		{"join", "queue due idemp active pool", func(string) error {
@@ -42,7 +42,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 			}
 			had := s.client.Exists(ctx, key).Val() == 1
 			if want := !strings.Contains("stats events idemp active", kind); had != want {
-				t.Fatalf("%s exists: %v", key, had)
+				t.Fatalf("%s exists: %v, want %v", key, had, want)
 			}
 			kit.Must(t, s.client.Del(ctx, key).Err())
 			if kind == "idemp" || kind == "active" {
@@ -53,21 +53,21 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 			before := s.dump()
 			err := c.do(a)
 			if strings.Contains(c.fails, kind) != (err != nil) || err != nil && fault.Of(err) != fault.Unavailable {
-				t.Errorf("%s with another %s: %v", c.what, kind, err)
+				t.Errorf("%s with a %s of another type: %v", c.what, kind, err)
 			}
 			changed := s.changes(before)
 			if c.what == "match" && kind == "pool" {
-				// Others have other pools, so a pass does what it can, see below.
+				// A pass still serves the other pools, see TestPassThatBreaksOff.
 				changed = slices.DeleteFunc(changed, func(key string) bool { return key == "mm:stats:{rank}" })
 			}
 			if err != nil && len(changed) > 0 {
-				t.Errorf("%s with another %s failed and changed %v", c.what, kind, changed)
+				t.Errorf("%s with a %s of another type failed and changed %v", c.what, kind, changed)
 			}
 		}
 	}
 }
 
-// A pass that breaks off has told of what it matched until then.
+// A pass that breaks off has recorded the matches that it made until then.
 func TestPassThatBreaksOff(t *testing.T) {
 	s := start(t)
 	c := s.clock()
@@ -76,27 +76,27 @@ func TestPassThatBreaksOff(t *testing.T) {
 	s.join("u_c", "rank", `{"skill":1,"region":"us"}`)
 	kit.Must(t, s.client.Set(t.Context(), `mm:pool:{rank}:0:region="us"`, "a text", 0).Err())
 	if _, err := s.Match(t.Context(), "rank", 10); fault.Of(err) != fault.Unavailable {
-		t.Errorf("%v", err)
+		t.Errorf("the pass returned %v, want Unavailable", err)
 	}
 	entries := s.client.XRange(t.Context(), "mm:events:{rank}", "-", "+").Val()
 	if len(entries) != 1 || len(entries[0].Values) != 1 {
-		t.Fatalf("%+v", entries)
+		t.Fatalf("the entries are %+v, want one with one match", entries)
 	}
 	for user, id := range map[string]string{"u_a": a, "u_b": b} {
 		got := s.get(user, id)
 		if got.Status != matchmaking.Matched || entries[0].Values[got.MatchID] == nil {
-			t.Errorf("%s: %+v, told %v", user, got.Made, entries)
+			t.Errorf("%s has %+v, want a match of the entries %v", user, got.Made, entries)
 		}
 		for _, key := range []string{"mm:queue:{rank}", "mm:due:{rank}"} {
 			if err := s.client.ZScore(t.Context(), key, id).Err(); !errors.Is(err, redis.Nil) {
-				t.Errorf("%s is in %s: %v", user, key, err)
+				t.Errorf("%s is still in %s: %v", user, key, err)
 			}
 		}
 	}
 }
 
-// A ticket that vanished is swept out of the queue, and of a pool when somebody meets
-// it there; a pool that nobody joins any more ends by itself.
+// A ticket that vanished is swept out of the queue, and out of a pool when another ticket
+// meets it there; a pool that nobody joins any more ends by its TTL.
 func TestVanishedTicket(t *testing.T) {
 	s := start(t)
 	for _, mode := range s.Modes() {
@@ -109,14 +109,14 @@ func TestVanishedTicket(t *testing.T) {
 		}
 		s.join(two, mode, `{"skill":1}`)
 		if pass := s.match(mode); len(pass.Matches) != 0 || pass.Expired < 1 || pass.Depth != 1 {
-			t.Errorf("%s: %+v", mode, pass)
+			t.Errorf("%s: the pass did %+v, want no match, the vanished ticket swept and 1 waiting", mode, pass)
 		}
 		if _, err := s.Get(t.Context(), one, a); !errors.Is(err, matchmaking.ErrNotFound) {
 			t.Errorf("%s: %v", mode, err)
 		}
-		s.joinAs(one, mode, "another key", `{"skill":1}`) // it does not wait any more
+		s.joinAs(one, mode, "another key", `{"skill":1}`) // allowed: the first is gone
 		if pass := s.match(mode); len(pass.Matches) != 1 {
-			t.Errorf("%s: %+v", mode, pass)
+			t.Errorf("%s: the pass did %+v, want 1 match", mode, pass)
 		}
 	}
 	s.noLeftovers("due")

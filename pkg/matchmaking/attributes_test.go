@@ -20,7 +20,7 @@ func many(n int) string {
 	return "{" + strings.Join(pairs, ",") + "}"
 }
 
-// texts are attributes of so many bytes as JSON in its shortest form, 16 at least.
+// texts returns attributes that are exactly so many bytes of shortest JSON, 16 at least.
 func texts(bytes int) string {
 	text := "{"
 	for i := 0; ; i++ {
@@ -62,7 +62,7 @@ func TestAttributesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A ranked mode wants a skill, from 0 to 10000; the others do not ask.
+// A ranked mode requires a skill from 0 to 10000; the other modes do not look at it.
 func TestSkill(t *testing.T) {
 	s := start(t)
 	for i, text := range []string{`{}`, `{"skill":"5"}`, `{"skill":-1}`, `{"skill":-0.001}`, `{"skill":10000.1}`, `{"Skill":5}`, `{"skill":1e15}`} {
@@ -92,14 +92,14 @@ func TestSkill(t *testing.T) {
 	} {
 		a, b := s.joinAs("u_a", "rank", c.a+c.b, `{"skill":`+c.a+`}`), s.joinAs("u_b", "rank", c.a+c.b, `{"skill":`+c.b+`}`)
 		if pass := s.match("rank"); (len(pass.Matches) == 1) != c.meet {
-			t.Errorf("%s and %s: %+v", c.a, c.b, pass)
+			t.Errorf("%s and %s: matched %v, want %v: %+v", c.a, c.b, !c.meet, c.meet, pass)
 		}
 		_, _, _ = s.Cancel(t.Context(), "u_a", a)
 		_, _, _ = s.Cancel(t.Context(), "u_b", b)
 	}
 }
 
-// What a ticket shows is what was sent.
+// A ticket shows its attributes as they were sent.
 func TestAttributesComeBack(t *testing.T) {
 	s := start(t)
 	for i, text := range []string{`{}`, `{"a":1,"b":"x"}`, `{"n":0.1,"z":-1e15,"t":"日本語 <&> \"\\\" {casual}"}`, many(16)} {
@@ -112,7 +112,7 @@ func TestAttributesComeBack(t *testing.T) {
 	}
 }
 
-// Two requests are the same when their attributes are, in whatever order and form.
+// Two requests are the same when their attributes are, in any order and notation.
 func TestAttributesOfTheSameRequest(t *testing.T) {
 	s := start(t)
 	for i, c := range []struct {
@@ -131,7 +131,7 @@ func TestAttributesOfTheSameRequest(t *testing.T) {
 		first := s.joinAs(user, "casual", "k", c.a)
 		again, replayed, err := s.try(user, "casual", "k", c.b)
 		if c.same != (err == nil && replayed && again.TicketID == first) {
-			t.Errorf("%s and %s: %+v %v %v", c.a, c.b, again, replayed, err)
+			t.Errorf("%s and %s are the same request, want %v: %+v, replayed %v, %v", c.a, c.b, c.same, again, replayed, err)
 		}
 	}
 }

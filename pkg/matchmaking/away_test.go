@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// While Redis is away everything says so, and when to come again; no ticket is made
-// in part, and the same join then makes it.
+// While Redis is away every call fails with Unavailable and a time to retry after. A join
+// that failed leaves nothing behind, and the same join succeeds later.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -27,17 +27,17 @@ func TestRedisAway(t *testing.T) {
 	} {
 		var away *fault.Error
 		if err := do(); !errors.As(err, &away) || away.Kind != fault.Unavailable || away.RetryAfter <= 0 {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v, want Unavailable and a time to retry after", what, err)
 		}
 	}
 	again := startOn(t, clientOf(t, kit.StartRedis(t, dir).URL()))
 	if got := again.get("u_a", a); got.Status != matchmaking.Queued {
-		t.Errorf("%+v", got)
+		t.Errorf("after the restart the ticket is %+v, want it QUEUED", got)
 	}
 	if keys := again.client.Keys(t.Context(), "mm:*{rank}*").Val(); len(keys) != 0 {
-		t.Errorf("left of a join that failed: %v", keys)
+		t.Errorf("a join that failed left %v", keys)
 	}
 	if _, replayed, err := again.try("u_b", "rank", "k", `{"skill":1}`); err != nil || replayed {
-		t.Errorf("the same join: %v %v", replayed, err)
+		t.Errorf("the same join: replayed %v, %v; want a new ticket", replayed, err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// clock stands in for Redis' own, for all stores of a test that have it: minutes pass
-// at once, and joins of one millisecond stay in their order. What Redis itself ends, by TTL, it ends in real time.
+// clock replaces the clock of Redis in the scripts of a test: minutes pass at once, and
+// joins of one millisecond keep their order. Keys with a TTL still end in real time.
 type clock struct{ s setup }
 
 func (s setup) clock() clock {
@@ -19,7 +19,7 @@ func (s setup) clock() clock {
 	return clock{s}
 }
 
-// clockwork makes scripts take the time from the test.
+// clockwork makes a script take the time from the test.
 func clockwork(source string) string {
 	source = strings.Replace(source, "local now = time[1] * 1000 + math.floor(time[2] / 1000)", "local now = tonumber(redis.call('GET', 'now'))", 1)
 	return strings.Replace(source, "local micros = time[2] % 1000", "local micros = redis.call('INCR', 'joins') % 1000", 1)

@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// arrivals is what notification has, as the confirmer asks for it.
+// arrivals answers the confirmer which events notification has.
 type arrivals struct {
 	has    map[string]bool
 	behind bool
@@ -29,7 +29,7 @@ func (a *arrivals) Missing(_ context.Context, ids []uuid.UUID) ([]uuid.UUID, err
 
 func (a *arrivals) Caught(context.Context, time.Duration) (bool, error) { return !a.behind, a.err }
 
-func (f *telling) confirmer(a *arrivals, after time.Duration) func() lease.Report {
+func (f *announcing) confirmer(a *arrivals, after time.Duration) func() lease.Report {
 	c := matchmaking.NewConfirmer(f.Store, a, after, slog.New(slog.DiscardHandler))
 	return func() lease.Report {
 		f.t.Helper()
@@ -39,93 +39,93 @@ func (f *telling) confirmer(a *arrivals, after time.Duration) func() lease.Repor
 	}
 }
 
-// What has arrived is removed, told or claimed still; what has not stays.
+// Matches whose events have arrived are removed, even while claimed; the others stay.
 func TestConfirmed(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	games := f.playMany("casual", 2)
 	dying := f.play("casual")
 	late := f.play("rank")
 	f.carrier.publish = f.diesAfterPublishing
-	f.dies(t.Context(), f.worker("a")) // it told of casual, and has not acknowledged
+	f.dies(t.Context(), f.worker("a")) // it published casual's matches, unacknowledged
 	a := &arrivals{has: map[string]bool{games[0].event: true, dying.event: true}}
 	young := f.confirmer(a, time.Hour)
 	if report := young(); report != (lease.Report{}) || a.asked != 0 {
-		t.Errorf("young ones: %+v, asked for %d", report, a.asked)
+		t.Errorf("for young entries the confirmer reported %+v and asked for %d, want nothing", report, a.asked)
 	}
 	confirm := f.confirmer(a, 0)
 	a.behind = true
 	if report := confirm(); report != (lease.Report{Claimed: 4, Done: 2}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 4, Done: 2", report)
 	}
 	if left := f.entries("casual"); len(left) != 1 || len(left[0].Values) != 2 || len(f.entries("rank")) != 1 {
-		t.Errorf("left are %v and %v", left, f.entries("rank"))
+		t.Errorf("left are %v, want 1 entry of 2 matches, and %v, want 1 entry", left, f.entries("rank"))
 	}
 	if claimed := f.claimed("casual"); len(claimed) != 1 {
-		t.Errorf("claimed are %v", claimed)
+		t.Errorf("claimed are %v, want 1 entry", claimed)
 	}
 	a.has[games[1].event], a.has[late.event] = true, true
 	if report := confirm(); report != (lease.Report{Claimed: 3, Done: 3}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 3, Done: 3", report)
 	}
 	for _, mode := range f.Modes() {
 		if len(f.entries(mode)) != 0 || len(f.claimed(mode)) != 0 {
-			t.Errorf("%s: left are %v, claimed %v", mode, f.entries(mode), f.claimed(mode))
+			t.Errorf("%s: left are %v, claimed %v, want none", mode, f.entries(mode), f.claimed(mode))
 		}
 	}
 	if report := confirm(); report != (lease.Report{}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want nothing", report)
 	}
 }
 
-// What the broker lost is told again although it remembers the event's id, each time it
-// is lost; what of the same entry has arrived is not.
+// A match that the broker lost is published again each time it is lost, although the
+// broker remembers the event's id; a match of the same entry that has arrived is not.
 func TestLostMatchesAreToldAgain(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	games := f.playMany("casual", 3)
 	a := f.worker("a")
 	f.step(a)
-	first := f.isTold(games[1])
+	first := f.isAnnounced(games[1])
 	arrived := &arrivals{has: map[string]bool{games[0].event: true}}
 	confirm := f.confirmer(arrived, 0)
 	dedups := map[string]bool{games[1].event: true}
 	for round := range 3 {
 		if report := confirm(); report.Retried != 2 || report.Done != max(0, 1-round) {
-			t.Errorf("round %d: %+v", round, report)
+			t.Errorf("round %d: the confirmer reported %+v, want 2 retried and %d done", round, report, max(0, 1-round))
 		}
 		if entries := f.entries("casual"); len(entries) != 1 || len(entries[0].Values) != 2 {
-			t.Fatalf("round %d: %v", round, entries)
+			t.Fatalf("round %d: the entries are %v, want 1 of 2 matches", round, entries)
 		}
 		if report := f.step(a); report != (lease.Report{Claimed: 2, Done: 2}) {
 			t.Errorf("round %d: %+v", round, report)
 		}
 		messages := f.messages(games[1].id)
 		if len(messages) != round+2 {
-			t.Fatalf("round %d: it is in the stream %d times", round, len(messages))
+			t.Fatalf("round %d: the lost match is in the stream %d times, want %d", round, len(messages), round+2)
 		}
 		m := messages[round+1]
 		if m.id != games[1].event || dedups[m.dedup] || m.made.GetSession().GetServer() != first.Server {
-			t.Errorf("round %d: %+v", round, m)
+			t.Errorf("round %d: published %+v, want the same event and server with a new id for the broker", round, m)
 		}
 		dedups[m.dedup] = true
 		if n := len(f.messages(games[0].id)); n != 1 || len(f.claimed("casual")) != 0 {
-			t.Errorf("round %d: what arrived is told %d times; claimed %v", round, n, f.claimed("casual"))
+			t.Errorf("round %d: the match that arrived is in the stream %d times, want 1; claimed %v, want none", round, n, f.claimed("casual"))
 		}
 	}
 	for _, g := range games[1:] {
 		if f.servers.times(g.id) != 1 {
-			t.Errorf("asked for a server %d times", f.servers.times(g.id))
+			t.Errorf("%s asked for a server %d times, want 1", g.id, f.servers.times(g.id))
 		}
 		arrived.has[g.event] = true
 	}
 	if report := confirm(); report.Done != 2 || len(f.entries("casual")) != 0 {
-		t.Errorf("%+v, left are %v", report, f.entries("casual"))
+		t.Errorf("the confirmer reported %+v, want 2 done; left are %v, want none", report, f.entries("casual"))
 	}
 }
 
-// Announcers come and go, each with a consumer of its own: those that ended are deleted,
-// but not with entries that they had claimed, and one that goes on is not hindered.
+// Each announcer has a consumer of its own in Redis. The consumers of announcers that
+// ended are deleted, unless entries are still claimed for them; one that runs continues.
 func TestConsumersOfEndedAnnouncers(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	a := &arrivals{has: map[string]bool{}}
 	confirmer := matchmaking.NewConfirmer(f.Store, a, time.Hour, slog.New(slog.DiscardHandler))
 	confirm := func() {
@@ -160,14 +160,14 @@ func TestConsumersOfEndedAnnouncers(t *testing.T) {
 	confirmer.SetIdle(0)
 	confirm()
 	if got, want := consumers(), []string{"dying"}; !slices.Equal(got, want) {
-		t.Errorf("the consumers are %v, want %v, for which an entry is pending", got, want)
+		t.Errorf("the consumers are %v, want %v, which has a pending entry", got, want)
 	}
 	f.leasesEnd("casual")
 	if report := f.step(running); report.Done != 1 {
-		t.Errorf("what the dying one had claimed is told by another: %+v", report)
+		t.Errorf("after the worker died the other one reported %+v, want 1 done", report)
 	}
 	if n := len(f.messages(g.id)); n != 1 {
-		t.Errorf("its match is in the broker's stream %d times, want 1", n)
+		t.Errorf("the match of the worker that died is in the stream %d times, want 1", n)
 	}
 	confirm()
 	if got := consumers(); len(got) != 0 {

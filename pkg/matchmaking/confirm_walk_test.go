@@ -17,10 +17,10 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// An entry is asked for after ten seconds, and told again when it is older than that may
-// take and the consumer has caught up, not before.
+// The confirmer asks for an entry that is ten seconds old. It has the entry announced
+// again only when it is older than the given time and the consumer has caught up.
 func TestConfirmerWaits(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	g := f.play("casual")
 	value := f.entries("casual")[0].Values[g.id]
 	now := f.client.Time(t.Context()).Val()
@@ -34,11 +34,11 @@ func TestConfirmerWaits(t *testing.T) {
 	a := &arrivals{behind: true}
 	confirm := f.confirmer(a, time.Minute)
 	if report := confirm(); report != (lease.Report{Claimed: 2}) || a.asked != 2 || !slices.EqualFunc(f.entries("casual"), before, same) {
-		t.Errorf("%+v, asked for %d; %v", report, a.asked, f.entries("casual"))
+		t.Errorf("the confirmer reported %+v, want 2 claimed; asked for %d, want 2; the entries are %v, want %v", report, a.asked, f.entries("casual"), before)
 	}
 	a.behind = false
 	if report := confirm(); report != (lease.Report{Claimed: 2, Retried: 1}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 2, Retried: 1", report)
 	}
 	left := f.entries("casual")
 	if len(left) != 3 || !same(left[0], before[1]) || !same(left[1], before[2]) || strings.Count(left[2].Values[g.id].(string), "\n") != 7 {
@@ -47,7 +47,7 @@ func TestConfirmerWaits(t *testing.T) {
 	a.err = errors.New("notification is away")
 	c := matchmaking.NewConfirmer(f.Store, a, 0, slog.New(slog.DiscardHandler))
 	if report, err := c.Step(t.Context()); !errors.Is(err, a.err) || report.Done+report.Retried != 0 || !slices.EqualFunc(f.entries("casual"), left, same) {
-		t.Errorf("%+v %v; %v became %v", report, err, left, f.entries("casual"))
+		t.Errorf("with notification away the step reported %+v, %v; %v became %v", report, err, left, f.entries("casual"))
 	}
 }
 
@@ -55,10 +55,10 @@ func same(a, b redis.XMessage) bool {
 	return a.ID == b.ID && fmt.Sprint(a.Values) == fmt.Sprint(b.Values)
 }
 
-// A confirmer walks all entries, also past those that stay, and begins again; two of them
-// have nothing told twice.
+// A confirmer walks over all entries, past those that stay, and begins again. Two of them
+// side by side do not have a match announced twice.
 func TestConfirmersWalk(t *testing.T) {
-	f := startTelling(t)
+	f := startAnnouncing(t)
 	a := &arrivals{has: map[string]bool{}, behind: true}
 	var games []game
 	for i := range 45 {
@@ -70,11 +70,11 @@ func TestConfirmersWalk(t *testing.T) {
 	one := f.confirmer(a, 0)
 	for i, want := range []lease.Report{{Claimed: 20, More: true}, {Claimed: 20, Done: 15, More: true}, {Claimed: 5, Done: 5}, {Claimed: 20, More: true}} {
 		if report := one(); report != want {
-			t.Errorf("step %d: %+v", i, report)
+			t.Errorf("step %d reported %+v, want %+v", i, report, want)
 		}
 	}
 	if n := len(f.entries("casual")); n != 25 {
-		t.Errorf("%d are left", n)
+		t.Errorf("%d entries are left, want 25", n)
 	}
 	a.behind = false
 	// Both see the same entries and settle them at once.
@@ -98,7 +98,7 @@ func TestConfirmersWalk(t *testing.T) {
 	}
 	for i, g := range games {
 		if want := map[bool]int{true: 1, false: 0}[i < 25]; counts[g.id] != want {
-			t.Errorf("match %d is there %d times, want %d", i, counts[g.id], want)
+			t.Errorf("match %d is in the entries %d times, want %d", i, counts[g.id], want)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Of those who are as near, whoever joined first is matched first, whether they are
-// better, worse or the same; and in whichever order a pass looks at them.
+// Of players equally near in skill, the one that joined first is matched first: whether
+// they are better, worse or the same, and in whichever order a pass looks at them.
 func TestEqualSkillsFirstComeFirstServed(t *testing.T) {
 	for _, c := range []struct{ what, skill string }{{"worse", "1599.5"}, {"better", "1400.25"}, {"the same", "1500"}} {
 		for _, looked := range []bool{true, false} {
@@ -22,16 +22,16 @@ func TestEqualSkillsFirstComeFirstServed(t *testing.T) {
 					tickets = append(tickets, s.join("u_"+region, "rank", fmt.Sprintf(`{"skill":1500,"region":%q}`, region)))
 				}
 				if looked {
-					s.match("rank") // from here on only who joins looks for a partner
+					s.match("rank") // from now on only new tickets look for a partner
 				}
 				for i := range users {
 					s.join(fmt.Sprint("u_any", i), "rank", fmt.Sprintf(`{"skill":%s}`, c.skill))
 					if pass := s.match("rank"); len(pass.Matches) != 1 {
-						t.Fatalf("%+v", pass)
+						t.Fatalf("the pass did %+v, want 1 match", pass)
 					}
 					for j := range users {
 						if got := s.get(users[j], tickets[j]).Status; (got == matchmaking.Matched) != (j <= i) {
-							t.Errorf("after %d matches %s is %s", i+1, users[j], got)
+							t.Errorf("after %d matches %s is %s; want the first %d to be MATCHED", i+1, users[j], got, i+1)
 						}
 					}
 				}
@@ -40,7 +40,7 @@ func TestEqualSkillsFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// Who joined first is what Redis' clock says, and not that of the process which took
+// The clock of Redis decides which ticket came first, not that of the process that took
 // the request: clocks of processes differ.
 func TestEqualSkillsByTheClockOfRedis(t *testing.T) {
 	for what, skill := range map[string]string{"worse": "1599.5", "better": "1400.25", "the same": "1500"} {
@@ -49,7 +49,7 @@ func TestEqualSkillsByTheClockOfRedis(t *testing.T) {
 			c := s.clock()
 			c.pass(time.Second)
 			second := s.join("u_second", "rank", `{"skill":1500,"region":"us"}`)
-			c.pass(-time.Second) // by the process's clock the next one is later all the same
+			c.pass(-time.Second) // the process's clock does not go back
 			first := s.join("u_first", "rank", `{"skill":1500,"region":"eu"}`)
 			c.pass(2 * time.Second)
 			s.matchAll("rank", matchmaking.MaxPairs)
@@ -67,8 +67,8 @@ func TestEqualSkillsByTheClockOfRedis(t *testing.T) {
 	}
 }
 
-// However many who expired stand between: of equal skills the longest-waiting is matched,
-// and not the one that a pass happens to see.
+// Of equal skills the ticket that waits longest is matched, however many expired tickets
+// stand before it; not the one that a pass happens to see.
 func TestEqualSkillsBehindManyExpired(t *testing.T) {
 	for what, skill := range map[string]string{"worse": "1599.5", "better": "1400.25", "the same": "1500"} {
 		t.Run(what, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestEqualSkillsBehindManyExpired(t *testing.T) {
 				return s.join(user, "rank", fmt.Sprintf(`{"skill":1500,"region":%q}`, user))
 			}
 			widen := func() {
-				for range 3 { // to the widest window: nobody is due any more
+				for range 3 { // to the widest window: no ticket is due any more
 					s.matchAll("rank", matchmaking.MaxPairs)
 					c.pass(5 * time.Second)
 				}
@@ -94,7 +94,7 @@ func TestEqualSkillsBehindManyExpired(t *testing.T) {
 			widen()
 			c.pass(time.Minute)
 			s.join("u_any", "rank", fmt.Sprintf(`{"skill":%s}`, skill))
-			const fewPairs = 4 // so that the sweep leaves some for the look
+			const fewPairs = 4 // the sweep leaves expired tickets for the search to meet
 			if matches, _ := s.matchAll("rank", fewPairs); len(matches) != 1 {
 				t.Fatalf("%d matches, want 1", len(matches))
 			}
@@ -105,8 +105,8 @@ func TestEqualSkillsBehindManyExpired(t *testing.T) {
 	}
 }
 
-// counting is Lua that makes scripts count what they ask of Redis: the commands, and
-// what these return.
+// counting is Lua that makes a script count its work in Redis: the commands, and the
+// values that they return.
 const counting = `
 local real = redis
 local function counted(call)
@@ -119,7 +119,7 @@ end
 local redis = setmetatable({ call = counted(real.call), pcall = counted(real.pcall) }, { __index = real })
 `
 
-// A match is as much work however many wait with the same skill.
+// A match costs the same work however many tickets wait with the same skill.
 func TestEqualSkillsCostTheSame(t *testing.T) {
 	for _, c := range []struct{ what, skill string }{{"worse", "1550"}, {"better", "1450"}, {"the same", "1500"}} {
 		t.Run(c.what, func(t *testing.T) {
@@ -135,15 +135,15 @@ func TestEqualSkillsCostTheSame(t *testing.T) {
 				s.join(fmt.Sprint("u_any", many), "rank", fmt.Sprintf(`{"skill":%s}`, c.skill))
 				kit.Must(t, s.client.Del(t.Context(), "work").Err())
 				if pass := s.match("rank"); len(pass.Matches) != 1 {
-					t.Fatalf("%+v", pass)
+					t.Fatalf("the pass did %+v, want 1 match", pass)
 				}
 				n, err := s.client.Get(t.Context(), "work").Int()
 				kit.Must(t, err)
 				return n
 			}
-			// A pass sweeps up to 100 at the head of the queue, whoever they are.
+			// A pass always looks at the first 100 tickets of the queue, to sweep them.
 			if few, many := work(150), work(1000); few != many {
-				t.Errorf("%d among 150, %d among 1000", few, many)
+				t.Errorf("a match costs %d among 150 tickets and %d among 1000, want the same", few, many)
 			}
 		})
 	}

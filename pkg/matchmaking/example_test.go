@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Two players join a queue, a pass finds that they fit, and both read with whom they
-// play.
+// Two players join a queue, a pass finds that they fit, and each reads the other's name in
+// their ticket.
 func Example() {
 	t := kit.ForExample()
 	defer t.End()
@@ -52,9 +52,9 @@ func Example() {
 	// bob MATCHED with [alice]
 }
 
-// The rule of a queue: attributes in Agree must be the same, and where Ranked, the skills
-// must be near each other, less near the longer both wait. Of those who are left here, no
-// two are of one region.
+// The rule of a queue: attributes in Agree must be the same. If it is Ranked, the skills
+// must be near, within a window that widens while a player waits. No two of the players
+// that stay QUEUED here are of one region.
 func ExampleMode() {
 	t := kit.ForExample()
 	defer t.End()

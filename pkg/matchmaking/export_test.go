@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Plant gives a store scripts that change has changed, each with queue.lua before it.
-// It panics when nothing changed: a fault that is no longer there proves nothing.
+// Plant gives a store the scripts that change returns, each for queue.lua and its source.
+// It panics if change changed none: a fault that was not planted proves nothing.
 func Plant(s *Store, change func(source string) string) {
 	planted, changed := map[string]*redis.Script{}, false
 	for name, source := range map[string]string{
@@ -23,8 +23,8 @@ func Plant(s *Store, change func(source string) string) {
 	s.planted = func(name string) *redis.Script { return planted[name] }
 }
 
-// SetIdle changes after how long an announcer counts as ended.
+// SetIdle changes how long an announcer must be idle to count as ended.
 func (c *Confirmer) SetIdle(d time.Duration) { c.idle = d }
 
-// MaxUntold is how many matches may wait to be told before matching pauses.
+// MaxUntold is how many matches may wait to be announced before matching pauses.
 const MaxUntold = maxUntold

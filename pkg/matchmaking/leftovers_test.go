@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// After everything that may happen nothing of tickets stays: queues, dues and pools are
-// empty, each ticket ended in one way and was counted so, and the rest has a TTL.
+// In the end nothing is left of tickets, whatever happened to them: queues, dues and pools
+// are empty, each ticket ended once and was counted so, and all other keys have a TTL.
 func TestNothingStays(t *testing.T) {
 	s := start(t)
 	c := s.clock()
@@ -74,8 +74,8 @@ func TestNothingStays(t *testing.T) {
 	}
 }
 
-// Whatever a ticket left ends by itself, and the ticket can be read for five minutes
-// after it expired, its key for as long.
+// Every key of a ticket ends by its TTL. The ticket and its idempotency key stay for five
+// minutes after it expired.
 func TestEverythingEnds(t *testing.T) {
 	s := start(t)
 	for i, mode := range s.Modes() {
@@ -91,12 +91,12 @@ func TestEverythingEnds(t *testing.T) {
 				t.Errorf("%s ends after %s, want %s", key, ttl, want)
 			}
 		default:
-			t.Errorf("what is %s?", key)
+			t.Errorf("unknown key %s", key)
 		}
 	}
-	// A match changes nothing about that; what was cancelled is kept for a retry only.
+	// A match does not change the TTLs; a cancelled ticket is kept for retries only.
 	a, b := s.joinAs("u_1", "casual", "k", `{}`), s.joinAs("u_2", "casual", "k", `{}`)
-	s.match("casual") // with u_0 and one another
+	s.match("casual") // u_0 with u_1; u_2 waits
 	s.cancel("u_2", b)
 	for key, want := range map[string]time.Duration{
 		ticketKey(a): 2*time.Minute + matchmaking.Kept, "mm:idemp:{casual}:u_1:k": 2*time.Minute + matchmaking.Kept, "mm:active:{casual}:u_1": 2*time.Minute + matchmaking.Kept,
@@ -106,17 +106,17 @@ func TestEverythingEnds(t *testing.T) {
 			t.Errorf("%s ends after %s, want %s", key, ttl, want)
 		}
 	}
-	kit.Must(t, s.client.PExpire(t.Context(), ticketKey(a), time.Millisecond).Err()) // as if that were over
+	kit.Must(t, s.client.PExpire(t.Context(), ticketKey(a), time.Millisecond).Err()) // as if its TTL were over
 	kit.Eventually(t, "it is gone", func() bool {
 		_, err := s.Get(t.Context(), "u_1", a)
 		return errors.Is(err, matchmaking.ErrNotFound)
 	})
 	if list, err := s.Latest(t.Context(), "u_1"); err != nil || len(list) != 1 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("the latest tickets are %+v, %v; want only the one that is left", list, err)
 	}
 }
 
-// A pool lives as long as who moves into it with a wider window, and no key for ever.
+// A pool lives as long as the ticket that moves into it with a wider window, not for ever.
 func TestPoolOfAWiderWindowEnds(t *testing.T) {
 	s := start(t)
 	c := s.clock()

@@ -20,7 +20,7 @@ type player struct {
 	got          matchmaking.Ticket
 }
 
-// text is the attributes as they are sent.
+// text returns the attributes as JSON, as clients send them.
 func (p *player) text() string {
 	pairs := []string{fmt.Sprintf(`"skill":%v`, p.skill)}
 	for name, value := range p.values {
@@ -33,21 +33,21 @@ func (p *player) String() string {
 	return fmt.Sprintf("%s (%s, since %s)", p.user, p.text(), p.got.CreatedAt.Format("04:05.000"))
 }
 
-// model is the rule, written down plainly.
+// model is the rule of a queue, written plainly.
 type model struct {
 	agree   []string
 	windows []int // nil where skill does not count
-	skills  int   // how many there are
+	skills  int   // skills are 0 to skills-1
 	every   time.Duration
 }
 
-// window is how far a player looks at a moment.
+// window returns how far in skill a player looks at the given time.
 func (m model) window(p *player, at time.Time) float64 {
 	return float64(m.windows[min(int(at.Sub(p.got.CreatedAt)/m.every), len(m.windows)-1)])
 }
 
-// fit says whether two may be matched at a moment: the attributes that both have are
-// the same, and the skills are within the wider of the two windows.
+// fit reports whether two players may be matched at the given time: the attributes that
+// both have are the same, and the skills are within the wider of the two windows.
 func (m model) fit(a, b *player, at time.Time) bool {
 	for _, name := range m.agree {
 		one, inA := a.values[name]
@@ -106,12 +106,12 @@ func (m model) history(s setup, random *rand.Rand) {
 		c.pass([]time.Duration{0, 999 * time.Millisecond, 1700 * time.Millisecond, 5 * time.Second}[random.IntN(4)])
 	}
 	if matched < len(all)/10 {
-		s.t.Errorf("%d of %d were matched", matched, len(all))
+		s.t.Errorf("%d of %d were matched, want %d at least", matched, len(all), len(all)/10)
 	}
 	s.noLeftovers("due", "pool")
 }
 
-// judge returns how many are matched.
+// judge compares the tickets with the model and returns how many are matched.
 func (m model) judge(s setup, all, waiting []*player, now time.Time) int {
 	s.t.Helper()
 	matched := 0
@@ -125,25 +125,25 @@ func (m model) judge(s setup, all, waiting []*player, now time.Time) int {
 		}
 		matched++
 		if peer := byUser[p.got.PeerUserIDs[0]]; peer == p || !m.fit(p, peer, p.got.MatchedAt) {
-			s.t.Errorf("%s and %s were matched, and do not fit", p, peer)
+			s.t.Errorf("%s and %s were matched, but do not fit", p, peer)
 		}
 	}
 	for i, a := range waiting {
 		if !now.Before(a.got.ExpiresAt) {
-			s.t.Errorf("%s is QUEUED and over", a)
+			s.t.Errorf("%s is QUEUED, but its time is over", a)
 		}
 		for _, b := range waiting[:i] {
 			if m.fit(a, b, now) {
-				s.t.Errorf("%s and %s fit, and wait", a, b)
+				s.t.Errorf("%s and %s fit, but still wait", a, b)
 			}
 		}
 	}
 	return matched
 }
 
-// Against the model, pair by pair: who was matched fits, and when a pass says that there
-// is nothing more to do, no two who wait do. Players join, leave and expire at moments of
-// an hour or so.
+// The store agrees with the model, pair by pair: matched players fit, and when a pass
+// reports nothing more to do, no two waiting players fit. Players join, leave and expire
+// at random times.
 func TestQueuesWithRulesMissNobody(t *testing.T) {
 	for _, c := range []struct {
 		agree   []string
@@ -175,7 +175,7 @@ func TestQueuesWithRulesMissNobody(t *testing.T) {
 				kit.Must(t, s.client.FlushAll(t.Context()).Err())
 				m.history(s, rand.New(rand.NewPCG(seed, 42)))
 				if t.Failed() {
-					t.Fatalf("with seed %d", seed)
+					t.Fatalf("the failures are of seed %d", seed)
 				}
 			}
 		})

@@ -10,8 +10,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// disagreements are what is wrong with what clients and matchers were answered, what
-// tickets say in the end, and what is told. Nil passes are not known.
+// disagreements returns the contradictions between the answers to clients and matchers,
+// the tickets in the end, and the streams. With nil passes it does not check those.
 func disagreements(s setup, records []*record, passes map[string]bool) []string {
 	var wrong []string
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -48,25 +48,25 @@ func disagreements(s setup, records []*record, passes map[string]bool) []string 
 			say("%s: %s has %+v and %s has %+v", match, one, a.Made, two, b.Made)
 		}
 	}
-	told := toldMatches(s, say)
-	for match, ids := range told {
+	announced := announcedMatches(s, say)
+	for match, ids := range announced {
 		in := byMatch[match]
 		slices.Sort(in)
 		if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(sorted, in) {
-			say("%s is told of %v, and is of %v", match, sorted, in)
+			say("%s is in the stream with tickets %v, but has %v", match, sorted, in)
 		}
 		if passes != nil && !passes[match] {
-			say("%s is told, and no pass made it", match)
+			say("%s is in the stream, but no pass made it", match)
 		}
 	}
 	for match := range byMatch {
-		if told[match] == nil {
-			say("%s is not told", match)
+		if announced[match] == nil {
+			say("%s is not in the stream", match)
 		}
 	}
 	for match := range passes {
-		if told[match] == nil {
-			say("%s was made, and is not told", match)
+		if announced[match] == nil {
+			say("%s was made by a pass, but is not in the stream", match)
 		}
 	}
 	for waiter, stays := range byWaiter {
@@ -81,35 +81,35 @@ func disagreements(s setup, records []*record, passes map[string]bool) []string 
 	return wrong
 }
 
-// toldMatches are the tickets by match, as the streams have them.
-func toldMatches(s setup, say func(format string, args ...any)) map[string][]string {
+// announcedMatches returns the tickets of each match that is in a stream to be announced.
+func announcedMatches(s setup, say func(format string, args ...any)) map[string][]string {
 	s.t.Helper()
-	told := map[string][]string{}
+	announced := map[string][]string{}
 	for _, mode := range s.Modes() {
 		entries, err := s.client.XRange(s.t.Context(), "mm:events:{"+mode+"}", "-", "+").Result()
 		kit.Must(s.t, err)
 		for _, entry := range entries {
 			for match, value := range entry.Values {
 				lines := strings.Split(value.(string), "\n")
-				if told[match] != nil || len(lines) != 7 || strings.ReplaceAll(lines[0], "-", "") == "" {
-					say("%s is told in %d lines, or twice", match, len(lines))
+				if announced[match] != nil || len(lines) != 7 || strings.ReplaceAll(lines[0], "-", "") == "" {
+					say("%s is in the stream twice, or with %d lines instead of 7", match, len(lines))
 					continue
 				}
-				told[match] = []string{lines[3], lines[5]}
+				announced[match] = []string{lines[3], lines[5]}
 			}
 		}
 	}
-	return told
+	return announced
 }
 
-// stay is when a ticket waited, until before the given moment.
+// stay is the time in which a ticket waited, without the moment until.
 type stay struct {
 	ticket      string
 	from, until time.Time
 }
 
-// stayOf is exact where Redis says when it ended; when it was cancelled, a client
-// knows only when it was not yet.
+// stayOf is exact if the ticket shows when it ended. Of a cancelled ticket only a time is
+// known at which it still waited.
 func stayOf(ticket matchmaking.Ticket, cancelled time.Time) stay {
 	switch {
 	case ticket.Made != nil:

@@ -11,21 +11,21 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-// record is what clients were answered about a ticket.
+// record holds the answers that clients got about a ticket.
 type record struct {
 	user, mode, key, text string
 	joined                matchmaking.Joined
-	cancels               int       // answers that said: this call cancelled it
-	cancelled             time.Time // before the call that did was sent
-	match                 string    // of an answer that said MATCHED
-	ended                 string    // its status in the end
+	cancels               int       // how many calls reported that they cancelled it
+	cancelled             time.Time // taken before that call was sent
+	match                 string    // the match's id, once an answer was MATCHED
+	ended                 string    // the ticket's status in the end
 }
 
-// journal is what all clients of a race were answered.
+// journal holds the answers that all clients of a race got.
 type journal struct {
 	mutex   sync.Mutex
 	records []*record
-	passes  map[string]bool // matches by id, of the matchers' answers
+	passes  map[string]bool // the ids of the matches that passes returned
 	wrong   []string        // answers that contradict earlier ones
 }
 
@@ -41,7 +41,7 @@ func (j *journal) add(r *record) {
 	j.records = append(j.records, r)
 }
 
-// recent returns one of the latest tickets, whoever's it is.
+// recent returns one of the latest tickets, of any user.
 func (j *journal) recent(random *rand.Rand) *record {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
@@ -51,7 +51,7 @@ func (j *journal) recent(random *rand.Rand) *record {
 	return j.records[len(j.records)-1-random.IntN(min(len(j.records), 64))]
 }
 
-// join reports whether there is a ticket now.
+// join reports whether it made a ticket.
 func (j *journal) join(s setup, r *record) bool {
 	joined, replayed, err := s.try(r.user, r.mode, r.key, r.text)
 	var refused *fault.Error

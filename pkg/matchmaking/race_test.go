@@ -15,7 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// operations of the race: MATCHMAKING_RACE=100000 is the full one.
+// operations returns how many calls a race makes: usual, or MATCHMAKING_RACE if it is set
+// (100000 for the full race).
 func operations(t testing.TB, usual int) int {
 	t.Helper()
 	text := os.Getenv("MATCHMAKING_RACE")
@@ -64,7 +65,7 @@ func race(s setup, total int) *journal {
 						text: fmt.Sprintf(`{"skill":%d,"region":"r%d","language":"l%d"}`, random.IntN(600), random.IntN(2), random.IntN(2)),
 					}
 					if j.join(s, r) && random.IntN(4) == 0 {
-						j.cancel(s, r) // at once: later it is matched already
+						j.cancel(s, r) // at once, before it is matched
 					}
 				case random.IntN(5) < 1:
 					j.cancel(s, r)
@@ -82,9 +83,9 @@ func race(s setup, total int) *journal {
 	return j
 }
 
-// Whatever joins, cancels and passes meet: a ticket is in one match at most, a match
-// is of two who know of each other, none was cancelled, all are told, and nobody waits
-// twice.
+// However joins, cancels and passes race: a ticket is in one match at most, the two
+// tickets of a match name each other, neither was cancelled, every match is in the stream
+// to be announced, and no user waits twice in a mode.
 func TestRacesEndWell(t *testing.T) {
 	s := start(t)
 	began := time.Now()
@@ -100,12 +101,12 @@ func TestRacesEndWell(t *testing.T) {
 	}
 	t.Logf("%d tickets in %s: %v", len(j.records), took.Round(time.Millisecond), counts)
 	if counts[matchmaking.Matched] < len(j.records)/4 || counts[matchmaking.Cancelled] < len(j.records)/50 {
-		t.Error("little met")
+		t.Errorf("too few races: want a quarter matched and a fiftieth cancelled, have %v", counts)
 	}
 	s.noLeftovers("due", "pool")
 }
 
-// The check is worth something: it notices scripts with a fault.
+// The check of the race notices scripts with a fault.
 func TestRaceNoticesFaults(t *testing.T) {
 	t.Parallel()
 	const unchecked = `t.expires > now then return t, false`
@@ -118,7 +119,7 @@ func TestRaceNoticesFaults(t *testing.T) {
 			`f[1] == 'QUEUED' and ` + unchecked, `(f[1] == 'QUEUED' or #ARGV > 6) and ` + unchecked, `redis.call('ZREM', queue, unpack(ids))`, ``,
 		}},
 		{"a user waits twice", []string{`if latest and fetch(latest) then`, `if latest and not latest then`}},
-		{"a match is not told", []string{`if #entry > 0 then redis.call('XADD'`, `if #entry > 2 then redis.call('XADD'`}},
+		{"a match is not announced", []string{`if #entry > 0 then redis.call('XADD'`, `if #entry > 2 then redis.call('XADD'`}},
 		{"a peer is wrong", []string{`'peer', now .. ' ' .. a.user)`, `'peer', now .. ' ' .. b.user)`}},
 		{"a cancelled ticket is not marked", []string{`redis.call('HSET', KEYS[5], 'status', 'CANCELLED')`, ``}},
 		{"a replay makes another ticket", []string{`if of ~= fingerprint then return { 'REUSED' } end`, `redis.call('DEL', KEYS[6]) used = nil`, `	return { string.sub(first, -#random) == random and 'JOINED' or 'REPLAYED', first, tonumber(expires) }`, ``}},
@@ -129,9 +130,9 @@ func TestRaceNoticesFaults(t *testing.T) {
 			matchmaking.Plant(s.Store, func(source string) string { return strings.NewReplacer(fault.replace...).Replace(source) })
 			j := race(s, 1500)
 			if wrong := append(j.wrong, disagreements(s, j.records, j.passes)...); len(wrong) == 0 {
-				t.Error("it was not noticed")
+				t.Error("the fault was not noticed")
 			} else {
-				t.Logf("%d times, such as: %s", len(wrong), wrong[0])
+				t.Logf("noticed %d times, such as: %s", len(wrong), wrong[0])
 			}
 		})
 	}

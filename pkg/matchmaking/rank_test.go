@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-// Who waits longest is matched first, even with somebody who is nearer to another.
+// The ticket that waits longest is matched first, even with one that is nearer to another.
 func TestLongestWaitingFirst(t *testing.T) {
 	for _, c := range []struct {
 		what, mode         string
@@ -26,22 +26,22 @@ func TestLongestWaitingFirst(t *testing.T) {
 			clock.pass(time.Second)
 			second := s.join("u_second", c.mode, c.second)
 			if pass := s.match(c.mode); len(pass.Matches) != 0 {
-				t.Fatalf("%+v", pass)
+				t.Fatalf("the first two do not fit, but the pass did %+v", pass)
 			}
 			clock.pass(time.Second)
 			s.join("u_new", c.mode, c.new)
 			if pass := s.match(c.mode); len(pass.Matches) != 1 || pass.Matches[0].Waited != [2]time.Duration{2 * time.Second, 0} {
-				t.Fatalf("%+v", pass)
+				t.Fatalf("the pass did %+v, want 1 match, of a ticket that waited 2s with the new one", pass)
 			}
 			if a, b := s.get("u_first", first), s.get("u_second", second); a.Status != matchmaking.Matched || b.Status != matchmaking.Queued {
-				t.Errorf("%s and %s", a.Status, b.Status)
+				t.Errorf("the first ticket is %s and the second %s, want MATCHED and QUEUED", a.Status, b.Status)
 			}
 		})
 	}
 }
 
-// Of those who are due at once the longest-waiting looks first, however few a pass
-// looks at.
+// Of the tickets that are due at once, the one that waits longest looks for a partner
+// first.
 func TestLongestWaitingLooksFirst(t *testing.T) {
 	s := start(t)
 	c := s.clock()
@@ -51,15 +51,15 @@ func TestLongestWaitingLooksFirst(t *testing.T) {
 	c.pass(time.Second)
 	s.join("u_new", "rank", `{"skill":1100}`)
 	if pass := s.match("rank"); len(pass.Matches) != 1 {
-		t.Fatalf("%+v", pass)
+		t.Fatalf("the pass did %+v, want 1 match", pass)
 	}
 	if a, b := s.get("u_old", old), s.get("u_young", young); a.Status != matchmaking.Matched || b.Status != matchmaking.Queued {
-		t.Errorf("%s and %s", a.Status, b.Status)
+		t.Errorf("the old ticket is %s and the young one %s, want MATCHED and QUEUED", a.Status, b.Status)
 	}
 }
 
-// Who has waited longer decides: a newcomer need not wait, too. A window widens at its
-// moment and not before, and the last one stays.
+// The wider of two windows decides, so a new ticket fits one that has waited long. A
+// window widens exactly at its time, and the last one stays.
 func TestTheWiderWindowDecides(t *testing.T) {
 	s := start(t)
 	c := s.clock()
@@ -85,18 +85,18 @@ func TestTheWiderWindowDecides(t *testing.T) {
 			t.Errorf("window %d: not matched at %d: %+v", level, width, pass)
 		}
 	}
-	// Both wait, nobody joins: they meet when the older one's window is wide enough.
+	// Two that wait are matched once the older one's window is wide enough; nobody joins.
 	s.join("u_a", "rank", `{"skill":1000}`)
 	c.pass(2 * time.Second)
 	s.join("u_b", "rank", `{"skill":1150}`)
 	for _, wait := range []time.Duration{0, 3*time.Second - time.Millisecond} {
 		c.pass(wait)
 		if pass := s.match("rank"); len(pass.Matches) != 0 {
-			t.Errorf("after %s: %+v", wait, pass)
+			t.Errorf("after %s the pass did %+v, want no match", wait, pass)
 		}
 	}
 	c.pass(time.Millisecond)
 	if pass := s.match("rank"); len(pass.Matches) != 1 {
-		t.Errorf("%+v", pass)
+		t.Errorf("once the window is wide enough the pass did %+v, want 1 match", pass)
 	}
 }

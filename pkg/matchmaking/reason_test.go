@@ -13,7 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Every reason why a ticket is not matched yet, where it is true.
+// Each reason why a ticket is not matched yet is shown when it is true.
 func TestReasons(t *testing.T) {
 	s := start(t)
 	c := s.clock()
@@ -26,7 +26,7 @@ func TestReasons(t *testing.T) {
 	a := s.join("u_a", "casual", `{}`)
 	want("u_a", a, "alone", "^Nobody else waits")
 	s.join("u_b", "casual", `{}`)
-	want("u_a", a, "matcher_late", "late") // no pass ever came
+	want("u_a", a, "matcher_late", "late") // there was no pass yet
 	s.match("casual")
 	s.joinAs("u_a", "casual", "k", `{}`)
 	casual := s.joinAs("u_b", "casual", "k", `{}`)
@@ -55,7 +55,7 @@ func TestReasons(t *testing.T) {
 	want("u_near", near, "next_pass", "")
 	want("u_far", far, "next_pass", "")
 	want("u_b", b, "nobody_agrees", "")
-	s.join("u_any", "rank", `{"skill":5000}`) // leaves the region out: agrees with everybody
+	s.join("u_any", "rank", `{"skill":5000}`) // without a region it agrees with every region
 	want("u_b", b, "skill_window", "")
 
 	a = s.join("u_a", "regional", `{"region":"eu","language":"de"}`)
@@ -66,7 +66,7 @@ func TestReasons(t *testing.T) {
 		return func(ctx context.Context, cmd redis.Cmder) error {
 			for i, argument := range cmd.Args() {
 				if argument == matchmaking.MaxUntold {
-					cmd.Args()[i] = 1 // as if so few were the limit
+					cmd.Args()[i] = 1 // the limit is one match
 				}
 			}
 			return next(ctx, cmd)
@@ -74,21 +74,21 @@ func TestReasons(t *testing.T) {
 	}))
 	want("u_b", casual, "paused", "paused")
 	if pass := s.match("casual"); len(pass.Matches) != 0 || pass.Depth != 2 {
-		t.Errorf("paused: %+v", pass)
+		t.Errorf("paused, a pass did %+v, want no match and 2 waiting", pass)
 	}
-	kit.Must(t, s.client.Del(t.Context(), "mm:events:{casual}").Err()) // all told
+	kit.Must(t, s.client.Del(t.Context(), "mm:events:{casual}").Err()) // all announced
 	if pass := s.match("casual"); len(pass.Matches) != 1 {
-		t.Errorf("no longer paused: %+v", pass)
+		t.Errorf("no longer paused, a pass did %+v, want 1 match", pass)
 	}
 }
 
-// A stream that follows a ticket sees each step of it by Changed, and nothing in between.
+// Changed reports each change of a ticket's status or session, and nothing else.
 func TestChanged(t *testing.T) {
 	s := start(t)
 	for _, mode := range s.Modes() {
 		want := func(what string, want bool, read matchmaking.Ticket) {
 			t.Helper()
-			other := matchmaking.Ticket{ID: read.ID + "x", Mode: mode, Status: read.Status, ExpiresAt: read.ExpiresAt} // there is none
+			other := matchmaking.Ticket{ID: read.ID + "x", Mode: mode, Status: read.Status, ExpiresAt: read.ExpiresAt} // no such ticket
 			if got, err := s.Changed(t.Context(), []matchmaking.Ticket{read, other, read}); err != nil || !slices.Equal(got, []bool{want, true, want}) {
 				t.Errorf("%s, %s: changed %v, %v, want %v, true and %v", mode, what, got, err, want, want)
 			}
@@ -117,10 +117,10 @@ func TestChanged(t *testing.T) {
 		want("it is cancelled", true, waiting)
 	}
 	if got, err := s.Changed(t.Context(), nil); err != nil || len(got) != 0 {
-		t.Errorf("of no tickets: %v, %v", got, err)
+		t.Errorf("for no tickets Changed returned %v, %v, want nothing", got, err)
 	}
 	many := slices.Repeat([]matchmaking.Ticket{{ID: "casual_1", Mode: "casual"}}, 1234)
 	if got, err := s.Changed(t.Context(), many); err != nil || len(got) != len(many) {
-		t.Errorf("of %d tickets: %d answers, %v", len(many), len(got), err)
+		t.Errorf("for %d tickets Changed returned %d answers, %v", len(many), len(got), err)
 	}
 }

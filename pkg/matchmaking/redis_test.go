@@ -16,14 +16,14 @@ func ticketKey(ticketID string) string {
 	return "mm:ticket:{" + mode + "}:" + ticketID
 }
 
-// dump is everything in Redis, by key.
+// dump returns all values in Redis, by key.
 func (s setup) dump() map[string]string {
 	s.t.Helper()
 	keys, err := s.client.Keys(s.t.Context(), "*").Result()
 	kit.Must(s.t, err)
 	all := map[string]string{}
 	for _, key := range keys {
-		// DUMP is no help: it compresses the same value in more than one way.
+		// Redis' DUMP does not serve: it has several forms of the same value.
 		switch s.client.Type(s.t.Context(), key).Val() {
 		case "string":
 			all[key] = s.client.Get(s.t.Context(), key).Val()
@@ -40,7 +40,7 @@ func (s setup) dump() map[string]string {
 	return all
 }
 
-// changes are the keys whose values are others now than before.
+// changes returns the keys whose values differ from those in before.
 func (s setup) changes(before map[string]string) []string {
 	s.t.Helper()
 	var changed []string
@@ -59,8 +59,8 @@ func (s setup) changes(before map[string]string) []string {
 	return changed
 }
 
-// noLeftovers fails the test unless nobody but those who wait is in the queues, and
-// in the keys of the given kinds, which are due and pool.
+// noLeftovers fails the test unless the queues, and the keys of the given kinds (due and
+// pool), hold only tickets that wait.
 func (s setup) noLeftovers(kinds ...string) {
 	s.t.Helper()
 	for _, mode := range s.Modes() {
@@ -70,7 +70,7 @@ func (s setup) noLeftovers(kinds ...string) {
 		for _, id := range ids {
 			waiting[id] = true
 			if status := s.client.HGet(s.t.Context(), ticketKey(id), "status").Val(); status != matchmaking.Queued {
-				s.t.Errorf("%s is in the queue, and %q", id, status)
+				s.t.Errorf("%s is in the queue, but its status is %q", id, status)
 			}
 		}
 		for _, kind := range kinds {
@@ -81,7 +81,7 @@ func (s setup) noLeftovers(kinds ...string) {
 				kit.Must(s.t, err)
 				for _, id := range members {
 					if !waiting[id] {
-						s.t.Errorf("%s is left in %s", id, key)
+						s.t.Errorf("%s does not wait, but is left in %s", id, key)
 					}
 				}
 			}
@@ -89,7 +89,7 @@ func (s setup) noLeftovers(kinds ...string) {
 	}
 }
 
-// hook stands between a client and Redis.
+// hook is a hook on the commands that a client sends to Redis.
 type hook func(next redis.ProcessHook) redis.ProcessHook
 
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return h(next) }

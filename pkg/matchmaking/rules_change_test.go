@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Rules may change while players wait. Those who joined before can be read, cancelled,
-// expire, and are matched once at most; nothing of them stays behind.
+// Rules may change while players wait. Older tickets can still be read and cancelled, they
+// expire, they are matched once at most, and nothing is left of them.
 func TestRulesChangeWhilePlayersWait(t *testing.T) {
 	type rules = matchmaking.Rules
 	plain := func(r *rules) { r.Modes = []matchmaking.Mode{{Name: "m"}} }
@@ -54,7 +54,7 @@ func TestRulesChangeWhilePlayersWait(t *testing.T) {
 				tickets[user] = before.join(user, "m", attributes(i))
 			}
 			for range 9 {
-				if from.name != "plain" { // where they would all meet
+				if from.name != "plain" { // there all would be matched
 					before.matchAll("m", 10)
 				}
 				c.pass(5 * time.Second) // to the widest window
@@ -70,11 +70,11 @@ func TestRulesChangeWhilePlayersWait(t *testing.T) {
 			}
 			for user, id := range tickets {
 				if _, err := after.Get(t.Context(), user, id); err != nil {
-					t.Errorf("%s: beside new ones %s reads %v", name, user, err)
+					t.Errorf("%s: after new tickets joined %s reads %v", name, user, err)
 				}
 			}
 			if _, _, err := after.Cancel(t.Context(), "u_3", tickets["u_3"]); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: cancelling u_3: %v", name, err)
 			}
 			after.matchAll("m", 10)
 			c.pass(5 * time.Minute)
@@ -84,14 +84,14 @@ func TestRulesChangeWhilePlayersWait(t *testing.T) {
 				t.Errorf("%s: %s", name, w)
 			}
 			if n := s.client.ZCard(t.Context(), "mm:queue:{m}").Val(); n != 0 {
-				t.Errorf("%s: %d wait for ever", name, n)
+				t.Errorf("%s: %d tickets wait for ever", name, n)
 			}
 			after.noLeftovers("due", "pool")
 		}
 	}
 }
 
-// recordsOf are tickets by user, of which nothing else is known.
+// recordsOf returns records of the tickets, with nothing known but how they ended.
 func recordsOf(s setup, tickets map[string]string) []*record {
 	var records []*record
 	for user, id := range tickets {
@@ -105,7 +105,7 @@ func recordsOf(s setup, tickets map[string]string) []*record {
 	return records
 }
 
-// A pool is there as long as anybody in it waits, also when others who join it wait
+// A pool lives as long as any ticket in it waits, even if another one joins it that waits
 // for a shorter time.
 func TestShorterWaitKeepsThePool(t *testing.T) {
 	s := start(t, func(r *matchmaking.Rules) { r.TTL = time.Hour })
@@ -114,24 +114,24 @@ func TestShorterWaitKeepsThePool(t *testing.T) {
 	shorter.join("u_b", "rank", `{"skill":5000}`)
 	for _, pool := range s.client.Keys(t.Context(), "mm:pool:*").Val() {
 		if ttl := s.client.PTTL(t.Context(), pool).Val(); ttl < 59*time.Minute {
-			t.Errorf("%s ends after %s, and u_a waits for an hour", pool, ttl)
+			t.Errorf("%s ends after %s, but u_a waits for an hour", pool, ttl)
 		}
 	}
 }
 
-// A mode that is no longer configured is not found, with its tickets; they are there
-// when it comes back.
+// The tickets of a mode that is no longer configured are not found until the mode is
+// configured again.
 func TestModeThatIsTakenAway(t *testing.T) {
 	s := start(t)
 	a := s.join("u_a", "rank", `{"skill":1}`)
 	less := startOn(t, s.client, func(r *matchmaking.Rules) { r.Modes = []matchmaking.Mode{{Name: "casual"}} })
 	if _, err := less.Get(t.Context(), "u_a", a); !errors.Is(err, matchmaking.ErrNotFound) {
-		t.Errorf("%v", err)
+		t.Errorf("without the mode Get returned %v, want ErrNotFound", err)
 	}
 	if list, err := less.Latest(t.Context(), "u_a"); err != nil || len(list) != 0 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("without the mode Latest returned %+v, %v, want nothing", list, err)
 	}
 	if got := s.get("u_a", a); got.Status != matchmaking.Queued {
-		t.Errorf("%+v", got)
+		t.Errorf("with the mode the ticket is %+v, want it QUEUED", got)
 	}
 }

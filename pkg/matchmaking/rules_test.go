@@ -46,16 +46,16 @@ func TestRulesThatAreRefused(t *testing.T) {
 		r := queues()
 		c.change(&r)
 		if err := r.Check(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("want %q: %v", c.want, err)
+			t.Errorf("Check returned %v, want %q in one line", err, c.want)
 		}
 	}
 	all := matchmaking.Rules{}
 	if err := all.Check(); err == nil || strings.Count(err.Error(), ";") != 4 {
-		t.Errorf("%v", err)
+		t.Errorf("Check returned %v, want 5 faults", err)
 	}
 }
 
-// The rules at their limits are all right.
+// Rules at their limits are accepted.
 func TestRulesAtTheirLimits(t *testing.T) {
 	t.Parallel()
 	r := matchmaking.Rules{

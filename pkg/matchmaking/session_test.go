@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The one server for all matches is named by host and port, and nothing else.
+// The fixed server of all matches is configured as host and port, and nothing else.
 func TestFixedServer(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]matchmaking.Session{
@@ -26,7 +26,7 @@ func TestFixedServer(t *testing.T) {
 	}
 	for _, address := range []string{"", "arena", "arena:", ":7203", "arena:0", "arena:65536", "arena:-1", "arena:game", "arena:7203:1", "2001:db8::1:7203", "http://arena:7203"} {
 		if _, err := matchmaking.NewFixedServer(address); err == nil {
-			t.Errorf("%q is an address", address)
+			t.Errorf("%q is accepted as an address", address)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// queues are the rules of these tests: the default ones, and a mode where
-// attributes agree and skill does not count.
+// queues returns the rules of these tests: the default ones, and a mode in which
+// attributes must agree and skill does not count.
 func queues() matchmaking.Rules {
 	return matchmaking.Rules{
 		Modes: []matchmaking.Mode{
@@ -70,7 +70,7 @@ func (s setup) try(user, mode, key, text string) (matchmaking.Joined, bool, erro
 	return s.Join(s.t.Context(), matchmaking.Join{UserID: user, Mode: mode, Key: key, Attributes: attributes(s.t, text)})
 }
 
-// join joins with a key that the user has used once at most.
+// join joins with a key derived from the user, so only once for each user and mode.
 func (s setup) join(user, mode, text string) string {
 	s.t.Helper()
 	return s.joinAs(user, mode, "k-"+user, text)
@@ -92,7 +92,7 @@ func (s setup) match(mode string) matchmaking.Pass {
 	return pass
 }
 
-// matchAll makes passes of at most so many pairs until nothing is left to do.
+// matchAll makes passes of at most the given pairs until nothing is left to do.
 func (s setup) matchAll(mode string, pairs int) (matches []matchmaking.PassMatch, expired int) {
 	s.t.Helper()
 	for range 2000 {
@@ -132,7 +132,7 @@ func attributes(t testing.TB, text string) matchmaking.Attributes {
 	return a
 }
 
-// parse reads attributes as they are in a request.
+// parse reads attributes from the JSON of a request.
 func parse(text string) (matchmaking.Attributes, error) {
 	raw := map[string]json.RawMessage{}
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {

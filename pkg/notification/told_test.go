@@ -106,7 +106,7 @@ func TestNobodyIsTold(t *testing.T) {
 	f.step(channel(nothing)) // another worker takes it over and sends it
 	close(awake)
 	if report := <-ended; report != (lease.Report{Claimed: 1, LostLease: 1}) {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want Claimed: 1, LostLease: 1", report)
 	}
 
 	f.told(1)

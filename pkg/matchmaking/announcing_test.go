@@ -22,11 +22,11 @@ import (
 
 const stream = "MATCHMAKING_EVENTS"
 
-// telling is a store with all that carries its matches on.
-type telling struct {
+// announcing is a store with all that announces its matches: a broker, servers, workers.
+type announcing struct {
 	setup
 	nats     *natsserver.Server
-	dir      string // of NATS
+	dir      string // data directory of NATS
 	js       natsjs.JetStream
 	servers  *servers
 	carrier  *carrier
@@ -34,15 +34,15 @@ type telling struct {
 	wakes    int
 }
 
-func startTelling(t *testing.T) *telling {
+func startAnnouncing(t *testing.T) *announcing {
 	t.Helper()
 	t.Parallel()
-	return tellingOn(startOn(t, clientOf(t, kit.Redis(t).URL())))
+	return announcingOn(startOn(t, clientOf(t, kit.Redis(t).URL())))
 }
 
-func tellingOn(s setup) *telling {
+func announcingOn(s setup) *announcing {
 	s.t.Helper()
-	f := &telling{setup: s, dir: s.t.TempDir(), patience: time.Hour, servers: &servers{given: map[string]matchmaking.Session{}, asked: map[string]int{}}}
+	f := &announcing{setup: s, dir: s.t.TempDir(), patience: time.Hour, servers: &servers{given: map[string]matchmaking.Session{}, asked: map[string]int{}}}
 	f.startNATS()
 	client := jetstream.New(f.nats.URL(), "test", jetstream.Limits{MaxBytes: 64 << 20, MaxAge: time.Hour, Replicas: 1})
 	s.t.Cleanup(client.Close)
@@ -56,7 +56,7 @@ func tellingOn(s setup) *telling {
 	return f
 }
 
-func (f *telling) startNATS() {
+func (f *announcing) startNATS() {
 	f.t.Helper()
 	n, err := natsserver.Start(f.t.Context(), natsserver.Options{Dir: f.dir})
 	kit.Must(f.t, err)
@@ -64,12 +64,12 @@ func (f *telling) startNATS() {
 	f.nats = n
 }
 
-// servers is an allocator: each match has one server, whoever asks and how often.
+// servers is an allocator that gives a match the same server however often it is asked.
 type servers struct {
 	mutex sync.Mutex
 	given map[string]matchmaking.Session
 	asked map[string]int
-	first func(matchmaking.Match) error // is called first, when not nil; its error refuses
+	first func(matchmaking.Match) error // called first if not nil; its error is returned
 }
 
 func (a *servers) Allocate(_ context.Context, m matchmaking.Match) (matchmaking.Session, error) {
@@ -92,7 +92,7 @@ func (a *servers) Allocate(_ context.Context, m matchmaking.Match) (matchmaking.
 	return session, nil
 }
 
-// set changes what comes first from now on.
+// set changes first.
 func (a *servers) set(first func(matchmaking.Match) error) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -105,7 +105,7 @@ func (a *servers) times(match string) int {
 	return a.asked[match]
 }
 
-// carrier is a publisher on which a test can put its hand.
+// carrier is a publisher that counts, and that a test can replace.
 type carrier struct {
 	outbox.Publisher
 	publish func(context.Context, []event.Message) []error // nil for the real one
@@ -125,15 +125,15 @@ func (c *carrier) Publish(ctx context.Context, messages []event.Message) []error
 	return c.Publisher.Publish(ctx, messages)
 }
 
-// worker is one that has told nothing yet.
-func (f *telling) worker(name string) *matchmaking.Announcer {
+// worker returns a new announcer.
+func (f *announcing) worker(name string) *matchmaking.Announcer {
 	return matchmaking.NewAnnouncer(matchmaking.AnnouncerConfig{
 		Store: f.Store, Allocator: f.servers, Publisher: f.carrier,
 		Worker: name, Patience: f.patience, Published: func() { f.wakes++ }, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
-func (f *telling) step(a *matchmaking.Announcer) lease.Report {
+func (f *announcing) step(a *matchmaking.Announcer) lease.Report {
 	f.t.Helper()
 	report, err := a.Step(f.t.Context())
 	kit.Must(f.t, err)

@@ -23,7 +23,7 @@ import (
 type game struct {
 	id, event, mode string
 	users, tickets  [2]string
-	entry           string // of the stream
+	entry           string // the id of the stream entry that holds it
 }
 
 var gameNumber struct {
@@ -32,13 +32,13 @@ var gameNumber struct {
 }
 
 // play makes a match of two players, in an entry of its own.
-func (f *telling) play(mode string) game {
+func (f *announcing) play(mode string) game {
 	f.t.Helper()
 	return f.playMany(mode, 1)[0]
 }
 
-// playMany makes matches, in one entry.
-func (f *telling) playMany(mode string, n int) []game {
+// playMany makes n matches in one entry.
+func (f *announcing) playMany(mode string, n int) []game {
 	f.t.Helper()
 	games := make([]game, n)
 	for i := range games {
@@ -55,14 +55,14 @@ func (f *telling) playMany(mode string, n int) []game {
 	}
 	pass := f.match(mode)
 	if len(pass.Matches) != n {
-		f.t.Fatalf("%+v", pass)
+		f.t.Fatalf("the pass did %+v, want %d matches", pass, n)
 	}
 	entries := f.client.XRevRangeN(f.t.Context(), "mm:events:{"+mode+"}", "+", "-", 1).Val()
 	for i := range games {
 		g := &games[i]
 		g.id, g.entry = f.get(g.users[0], g.tickets[0]).MatchID, entries[0].ID
 		if other := f.get(g.users[1], g.tickets[1]).MatchID; other != g.id || g.id == "" {
-			f.t.Fatalf("%+v are in %s and %s", g.users, g.id, other)
+			f.t.Fatalf("%+v are in matches %q and %q, want one", g.users, g.id, other)
 		}
 		value, _ := entries[0].Values[g.id].(string)
 		g.event, _, _ = strings.Cut(value, "\n")
@@ -70,14 +70,14 @@ func (f *telling) playMany(mode string, n int) []game {
 	return games
 }
 
-// message is a message of the stream.
+// message is a message in the broker's stream.
 type message struct {
 	dedup, id, key string
 	made           *matchmakingv1.MatchMade
 }
 
-// messages are those of a match, or all.
-func (f *telling) messages(match string) []message {
+// messages returns the messages of a match, or all if match is "".
+func (f *announcing) messages(match string) []message {
 	f.t.Helper()
 	s, err := f.js.Stream(f.t.Context(), stream)
 	kit.Must(f.t, err)
@@ -96,13 +96,13 @@ func (f *telling) messages(match string) []message {
 	return found
 }
 
-// isTold fails the test unless the match was told once, with the session that both
-// tickets have.
-func (f *telling) isTold(g game) *matchmaking.Session {
+// isAnnounced fails the test unless the match was announced once, with the session that
+// both tickets have.
+func (f *announcing) isAnnounced(g game) *matchmaking.Session {
 	f.t.Helper()
 	messages := f.messages(g.id)
 	if len(messages) != 1 {
-		f.t.Fatalf("%s is in the stream %d times", g.id, len(messages))
+		f.t.Fatalf("%s is in the stream %d times, want 1", g.id, len(messages))
 	}
 	m, one, two := messages[0], f.get(g.users[0], g.tickets[0]), f.get(g.users[1], g.tickets[1])
 	var players []string
@@ -111,18 +111,18 @@ func (f *telling) isTold(g game) *matchmaking.Session {
 	}
 	if m.id != g.event || m.key != g.id || m.made.GetEventId() != g.event || m.made.GetEventType() != "MatchMade" || m.made.GetMode() != g.mode ||
 		m.made.GetOccurredAt() != textOf(f.t, one.MatchedAt) || !slices.Equal(players, []string{g.users[0], g.tickets[0], g.users[1], g.tickets[1]}) {
-		f.t.Errorf("%+v is told as %+v", g, m)
+		f.t.Errorf("%+v is announced as %+v", g, m)
 	}
 	a, _ := json.Marshal(one.Session)
 	b, _ := json.Marshal(two.Session)
 	if string(a) != string(b) || one.SessionError != two.SessionError || m.made.GetSessionError() != one.SessionError ||
 		m.made.GetSession().GetServer() != server(one.Session) || (one.Session == nil) != (m.made.GetSession() == nil) {
-		f.t.Errorf("%s: tickets have %s %q and %s %q, and %+v %q is told", g.id, a, one.SessionError, b, two.SessionError, m.made.GetSession(), m.made.GetSessionError())
+		f.t.Errorf("%s: the tickets have %s %q and %s %q, but %+v %q is announced", g.id, a, one.SessionError, b, two.SessionError, m.made.GetSession(), m.made.GetSessionError())
 	}
 	return one.Session
 }
 
-// textOf is a time as a ticket has it in JSON.
+// textOf returns a time as a ticket shows it in JSON.
 func textOf(t testing.TB, at time.Time) string {
 	t.Helper()
 	text, err := json.Marshal(at)
@@ -137,8 +137,8 @@ func server(s *matchmaking.Session) string {
 	return s.Server
 }
 
-// claimed are the entries of a mode that workers have, and have not acknowledged.
-func (f *telling) claimed(mode string) []redis.XPendingExt {
+// claimed returns the entries of a mode that workers have claimed and not acknowledged.
+func (f *announcing) claimed(mode string) []redis.XPendingExt {
 	f.t.Helper()
 	list, err := f.client.XPendingExt(f.t.Context(), &redis.XPendingExtArgs{Stream: "mm:events:{" + mode + "}", Group: "announce", Start: "-", End: "+", Count: 1000}).Result()
 	if err != nil && !strings.HasPrefix(err.Error(), "NOGROUP") && !errors.Is(err, redis.Nil) {
@@ -147,15 +147,15 @@ func (f *telling) claimed(mode string) []redis.XPendingExt {
 	return list
 }
 
-// leasesEnd makes what workers have claimed look as if that were a minute ago.
-func (f *telling) leasesEnd(mode string) {
+// leasesEnd makes all claims of a mode a minute old, so that their leases are over.
+func (f *announcing) leasesEnd(mode string) {
 	f.t.Helper()
 	for _, p := range f.claimed(mode) {
 		kit.Must(f.t, f.client.Do(f.t.Context(), "XCLAIM", "mm:events:{"+mode+"}", "announce", p.Consumer, 0, p.ID, "IDLE", 60_000, "JUSTID").Err())
 	}
 }
 
-func (f *telling) entries(mode string) []redis.XMessage {
+func (f *announcing) entries(mode string) []redis.XMessage {
 	f.t.Helper()
 	list, err := f.client.XRange(f.t.Context(), "mm:events:{"+mode+"}", "-", "+").Result()
 	kit.Must(f.t, err)
