@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// What an amount may be, at the edges: want is what it is kept as, empty when it is
-// refused. All but the refused ones are JSON numbers.
+// Amounts at the edges of what is allowed: want is the amount as it is stored, or empty
+// if it is refused. Every amount that is accepted is a JSON number.
 func TestAmountBoundaries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ text, want string }{
@@ -30,7 +30,7 @@ func TestAmountBoundaries(t *testing.T) {
 		{"999999999999999.9999", "999999999999999.9999"},
 		{"999999999999999.99990", "999999999999999.9999"},
 		{"9007199254740993", ""},
-		{"900719925474099.3", "900719925474099.3"}, // what a float64 would round
+		{"900719925474099.3", "900719925474099.3"}, // a float64 would round it
 		{"1." + strings.Repeat("0", 10_000), "1"},
 		{"0", ""},
 		{"0.0", ""},
@@ -90,13 +90,13 @@ func TestAmountBoundaries(t *testing.T) {
 		{"٣", ""},
 		{"1\u0660", ""},
 		{"½", ""},
-		{"−1", ""}, // digits and a minus that are not ASCII's
+		{"−1", ""}, // the minus is not ASCII, nor are the digits above
 	} {
 		name := c.text[:min(len(c.text), 40)]
 		a, err := transfer.ParseAmount(c.text)
 		if c.want == "" {
 			if fault.Of(err) != fault.Invalid || a != (transfer.Amount{}) {
-				t.Errorf("%q: %q, %v", name, a, err)
+				t.Errorf("%q: parsed as %q, %v; want Invalid", name, a, err)
 			}
 			continue
 		}
@@ -106,7 +106,7 @@ func TestAmountBoundaries(t *testing.T) {
 	}
 }
 
-// What is 0, for a first balance of nothing.
+// IsZero accepts every form of 0, which opens an account without money.
 func TestZero(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
@@ -114,13 +114,13 @@ func TestZero(t *testing.T) {
 		"": false, "-0": false, "00": false, "0.": false, ".0": false, "0e0": false, "0.0001": false, "10": false, `"0"`: false, "null": false,
 	} {
 		if transfer.IsZero(text) != want {
-			t.Errorf("%q: %t", text, !want)
+			t.Errorf("IsZero(%q) is %t, want %t", text, !want, want)
 		}
 	}
 }
 
-// The largest amount, the smallest, and what is one step too much. As the system's
-// account may owe no more than one account may have, the balances are set.
+// The largest and the smallest amount work, and one step more is refused. The balances
+// are set by SQL, as the system's account may owe no more than one account may have.
 func TestAmountsAtTheLimit(t *testing.T) {
 	s := start(t)
 	const most = "999999999999999.9999"
@@ -148,13 +148,13 @@ func TestAmountsAtTheLimit(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", c.text, answer.Body, err, c.want)
 		}
 		if s.balance(rich) != c.rich1 || s.balance(poor) != c.poor1 {
-			t.Fatalf("after %s: %s and %s", c.text, s.balance(rich), s.balance(poor))
+			t.Fatalf("after %s the balances are %s and %s, want %s and %s", c.text, s.balance(rich), s.balance(poor), c.rich1, c.poor1)
 		}
 	}
 }
 
-// Two thousand transfers of every size back and forth come to what math/big makes of
-// them, the refused ones included.
+// Two thousand transfers of every size back and forth end, and change the balances, as
+// math/big computes; those that must be refused are among them.
 func TestAmountsAreExact(t *testing.T) {
 	s := start(t)
 	accounts := [2]int64{s.open("u_a", "499999999999999.9999"), s.open("u_b", "499999999999999.9999")}
@@ -204,7 +204,7 @@ func TestAmountsAreExact(t *testing.T) {
 				JOIN integration.idempotency_key k ON k.attempt = i.id ORDER BY n
 			) i, LATERAL `+tx1+`(idempotency_key_id, id, id, id::text, id, giver, taker, amount::numeric, 'TRANSFER', NULL, '') m`,
 			ids, from, to, amounts, want).Scan(&wrong); err != nil || wrong != 0 {
-			t.Fatalf("round %d: %d ended otherwise, %v", round, wrong, err)
+			t.Fatalf("round %d: %d did not end as math/big computes, %v", round, wrong, err)
 		}
 		for i, account := range accounts {
 			if got := units(s.balance(account)); got.Cmp(balances[i]) != 0 {

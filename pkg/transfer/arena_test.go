@@ -12,9 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// arena is a database in which a store meets faults: setup.Store is the one that they
-// hit, on connections as a function opens them; setup.pool and calm are out of their
-// reach.
+// arena is a database in which a store meets faults. They hit setup.Store, which uses
+// connections as a function opens them; they never hit setup.pool and calm.
 type arena struct {
 	setup
 	*witness
@@ -26,8 +25,8 @@ type arena struct {
 // victim names the connections that faults may hit.
 const victim = "victim"
 
-// newArena makes a database; through says by which address the store reaches it, nil
-// for directly.
+// newArena creates a database. The store connects to the URL that through returns, or
+// directly if through is nil.
 func newArena(t *testing.T, size int32, mode string, through func(url string) string) *arena {
 	t.Helper()
 	url := kit.Database(t)
@@ -64,8 +63,8 @@ func (a *arena) wish(owner string, from, to int64, text string) wish {
 	return wish{client: owner, key: key.Key, owner: owner, from: from, to: to, amount: amount(a.t, text)}
 }
 
-// drain ends what was left alone and writes the ledger, when nobody asks any more. A
-// TX1 whose caller is gone may run until its locks' timeout.
+// drain ends orphaned requests and writes the ledger, when no caller is left. A TX1 whose
+// caller is gone may run until its locks time out.
 func (a *arena) drain() {
 	a.t.Helper()
 	kit.Eventually(a.t, "nothing is in progress", func() bool {
@@ -94,7 +93,7 @@ func (a *arena) found() []string {
 	return list
 }
 
-// mustBeRight fails the test with what found finds.
+// mustBeRight fails the test with all problems that found returns.
 func (a *arena) mustBeRight() {
 	a.t.Helper()
 	list := a.found()
@@ -106,14 +105,13 @@ func (a *arena) mustBeRight() {
 	}
 }
 
-// waiting is how many statements of the store wait for a lock.
+// waiting returns how many statements of the store wait for a lock.
 func (a *arena) waiting() string {
 	a.t.Helper()
 	return a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'`, victim)
 }
 
-// hold locks rows in a transaction of its own, until release is called, or the test
-// ends.
+// hold locks rows in a transaction of its own until release is called or the test ends.
 func (a *arena) hold(sql string, args ...any) (release func()) {
 	a.t.Helper()
 	tx, err := a.pool.Begin(a.t.Context())

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The report adds up while entries are outstanding, and names the account and the
-// amount when somebody changes a balance, or an entry is lost.
+// The report adds up while entries are outstanding. When a balance was changed or an entry
+// was lost, it names the account and the difference.
 func TestBalanceCheck(t *testing.T) {
 	s := start(t)
 	a, b := s.open("u_a", "100.5"), s.open("u_b", "0")
@@ -23,13 +23,13 @@ func TestBalanceCheck(t *testing.T) {
 		return fmt.Sprint(r.Balanced, r.WithoutEntries, r.Checked, r.Currencies, r.Differences)
 	}
 	if got := report(); got != "true 2 3 [{EUR 2 100.5 -100.5 0}] []" {
-		t.Error(got)
+		t.Errorf("with entries outstanding the report is %s", got)
 	}
 	if _, err := s.WriteLedger(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := report(); got != "true 0 3 [{EUR 2 100.5 -100.5 0}] []" {
-		t.Error(got)
+		t.Errorf("with all entries written the report is %s", got)
 	}
 	exec := func(sql string, args ...any) {
 		t.Helper()
@@ -39,16 +39,16 @@ func TestBalanceCheck(t *testing.T) {
 	}
 	exec(`UPDATE core.account SET balance = balance + 1 WHERE account_id = $1`, b)
 	if got, want := report(), fmt.Sprintf("false 0 3 [{EUR 2 101.5 -100.5 1}] [{%d 1.0001 0.0001 0 1}]", b); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("with a changed balance the report is %s, want %s", got, want)
 	}
 	exec(`UPDATE core.account SET balance = balance - 1 WHERE account_id = $1`, b)
 	exec(`DELETE FROM core.ledger WHERE account_id = $1 AND side = 'DEBIT'`, a)
 	if got, want := report(), fmt.Sprintf("false 0 3 [{EUR 2 100.5 -100.5 0}] [{%d 100.4999 100.5 0 -0.0001}]", a); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("with a lost entry the report is %s, want %s", got, want)
 	}
 }
 
-// Pages meet every account once.
+// The pages of the check hold every account once.
 func TestBalanceCheckPages(t *testing.T) {
 	s := start(t)
 	for i := range 5 {
@@ -63,9 +63,9 @@ func TestBalanceCheckPages(t *testing.T) {
 		checked, cursor = checked+r.Checked, r.NextCursor
 	}
 	if checked != 6 || pages != 4 {
-		t.Errorf("%d accounts on %d pages", checked, pages)
+		t.Errorf("%d accounts on %d pages, want 6 on 4", checked, pages)
 	}
 	if _, err := s.CheckBalances(t.Context(), "not a cursor", 2); err == nil {
-		t.Error("any cursor will do")
+		t.Error("an invalid cursor is accepted")
 	}
 }

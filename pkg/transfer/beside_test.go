@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// earlier is an instance of the release before functions had versions: it sends these
-// statements.
+// earlier is an instance of the release before database functions had versions: it sends
+// that release's statements.
 type earlier struct{ pool *pgxpool.Pool }
 
 // take is transaction A.
@@ -35,9 +35,9 @@ func (e earlier) move(ctx context.Context, w wish, key int64, attempt uuid.UUID)
 	return snapshot, ended, err
 }
 
-// An instance of the earlier release and one of this run side by side, with the rights
-// that this release grants: each finds what the other did with a key, and both together
-// make and lose no money.
+// An instance of the earlier release runs beside one of this release, with the rights that
+// this release grants. Each finds what the other did with a key, and together they neither
+// create nor lose money.
 func TestEarlierReleaseBeside(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 8, "cache_statement", func(url string) string { return kit.As(url, "transfer") })
@@ -47,22 +47,22 @@ func TestEarlierReleaseBeside(t *testing.T) {
 	sent, attempt := a.wish("u_a", from, to, "1"), id.New()
 	outcome, key, _, err := old.take(t.Context(), sent, attempt)
 	if err != nil || outcome != "TAKEN" {
-		t.Fatalf("the earlier one takes a key: %s, %v", outcome, err)
+		t.Fatalf("the earlier release takes a key: %s, %v; want TAKEN", outcome, err)
 	}
 	a.mustBe(t, a.Store, sent, transfer.InProgress)
 	body, ended, err := old.move(t.Context(), sent, *key, attempt)
 	if err != nil || ended != transfer.Succeeded {
-		t.Errorf("the earlier one moves money: %s, %v", body, err)
+		t.Errorf("the earlier release moves money: %s, %v; want SUCCEEDED", body, err)
 	}
 	if answer, err := a.ask(t.Context(), a.Store, sent); err != nil || string(answer.Body) != body || !answer.Replayed {
-		t.Errorf("what the earlier one did is here %+v %s, %v; want %s", answer, answer.Body, err, body)
+		t.Errorf("after the earlier release this one answers %+v %s, %v; want %s", answer, answer.Body, err, body)
 	}
 
 	sent = a.wish("u_b", to, from, "2")
 	answer, err := a.ask(t.Context(), a.Store, sent)
 	kit.Must(t, err)
 	if outcome, _, snapshot, err := old.take(t.Context(), sent, id.New()); err != nil || outcome != "ENDED" || *snapshot != string(answer.Body) {
-		t.Errorf("what this one did is there %s, %v; want %s", outcome, err, answer.Body)
+		t.Errorf("after this release the earlier one finds %s, %v; want ENDED with %s", outcome, err, answer.Body)
 	}
 
 	opening := id.New()
@@ -71,10 +71,10 @@ func TestEarlierReleaseBeside(t *testing.T) {
 	kit.Must(t, old.pool.QueryRow(t.Context(), `SELECT outcome FROM core.open_account('ops', $1, 'key', $2, '1 hour', 'u_c', 'EUR', 5, $3, $4, $5, '')`,
 		transfer.OpenScope, first[:], opening, id.Text(id.Transfer, opening), id.New()).Scan(&opened))
 	if opened != "OPENED" {
-		t.Errorf("the earlier one opens an account: %s", opened)
+		t.Errorf("the earlier release opens an account: %s, want OPENED", opened)
 	}
 
-	// Both ways at once.
+	// Both releases transfer in both directions at once.
 	var group sync.WaitGroup
 	for n := range 8 {
 		there, back := a.wish("u_a", from, to, "0.5"), a.wish("u_b", to, from, "0.5")

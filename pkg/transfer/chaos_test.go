@@ -10,22 +10,22 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// faultEvery is after how many answers a backend is killed, and after how many a
-// connection is cut.
+// faultEvery is after how many answers, on average, a backend is killed, and after how
+// many a connection is cut.
 const faultEvery = 70
 
-// chaos is what goes on beside the callers until stop is called.
+// chaos runs beside the callers, and counts what it did, until stop is called.
 type chaos struct {
 	*arena
 	wire                                  *wire
 	group                                 sync.WaitGroup
 	killed, cut, orphans, written, looked int
-	longest                               time.Duration // a snapshot
+	longest                               time.Duration // to read a snapshot
 }
 
-// begin starts it all: the watchdog that has no patience, the ledger, who kills the
-// backends of both and of the callers, who cuts the callers' connections, and who
-// looks at snapshots.
+// begin starts all parts of chaos: an impatient watchdog, the ledger, the killer of their
+// and the callers' backends, the cutter of the callers' connections, and the reader of
+// snapshots.
 func (a *arena) begin(ctx context.Context, w *wire) (c *chaos, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	c = &chaos{arena: a, wire: w}
@@ -35,7 +35,7 @@ func (a *arena) begin(ctx context.Context, w *wire) (c *chaos, stop func()) {
 	return c, func() { cancel(); c.group.Wait() }
 }
 
-// pause reports whether to go on after d.
+// pause waits for d and reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -45,11 +45,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// around is a random time, d on average.
+// around returns a random duration, d on average.
 func around(d time.Duration) time.Duration { return rand.N(2 * d) }
 
-// await reports whether to go on after about n more answers: on a slow machine there are
-// as many faults, and no more.
+// await waits for about n more answers, and reports whether ctx is still alive. So a slow
+// machine gets as many faults for its answers as a fast one.
 func (c *chaos) await(ctx context.Context, n int64) bool {
 	for goal := c.answers.Load() + rand.N(2*n); c.answers.Load() < goal; {
 		if !pause(ctx, 2*time.Millisecond) {
@@ -66,7 +66,7 @@ func (c *chaos) may(ctx context.Context, who string, err error) {
 	}
 }
 
-// watchdog ends what is some milliseconds old: many a TX1 that is about to begin.
+// watchdog ends requests that are a few milliseconds old, often just before their TX1.
 func (c *chaos) watchdog(ctx context.Context) {
 	pool := victims(c.t, c.url, 1, "cache_statement")
 	store := transfer.NewStore(pool)
@@ -77,7 +77,7 @@ func (c *chaos) watchdog(ctx context.Context) {
 	}
 }
 
-// ledger writes entries, two at a time as two processes do.
+// ledger writes entries from two goroutines at once, as two processes would.
 func (c *chaos) ledger(ctx context.Context) {
 	pool := victims(c.t, c.url, 2, "cache_statement")
 	store := transfer.NewStore(pool)
@@ -105,8 +105,8 @@ func (c *chaos) killer(ctx context.Context) {
 	}
 }
 
-// cutter breaks connections between the callers' store and Postgres: any one, or that of
-// the next TX1, before Postgres has it or after its commit.
+// cutter breaks connections between the callers' store and Postgres: a random one, or that
+// of the next TX1, before TX1 reaches Postgres or after its commit.
 func (c *chaos) cutter(ctx context.Context) {
 	for ; c.await(ctx, faultEvery); c.cut++ {
 		switch rand.N(3) {
@@ -120,7 +120,7 @@ func (c *chaos) cutter(ctx context.Context) {
 	}
 }
 
-// reader looks at all promises in one snapshot after another, in a fifth of the time.
+// reader checks all promises in one snapshot after another, for a fifth of the time.
 func (c *chaos) reader(ctx context.Context) {
 	for took := time.Millisecond; pause(ctx, 4*took); c.looked++ {
 		begun := time.Now()

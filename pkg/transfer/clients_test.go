@@ -15,7 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// crowd are callers that send what comes to their mind.
+// crowd is many callers that send random requests.
 type crowd struct {
 	*arena
 	mutex    sync.Mutex
@@ -47,7 +47,8 @@ func (c *crowd) pair() (from, to int64) {
 	return from, to
 }
 
-// someAmount is mostly small, sometimes more than there is, and rarely more than anybody has.
+// someAmount returns an amount that is mostly small, sometimes more than the account has,
+// and rarely more than any account has.
 func someAmount() string {
 	switch n := rand.IntN(100); {
 	case n < 85:
@@ -58,11 +59,11 @@ func someAmount() string {
 	return fmt.Sprintf("%d.0001", 1+rand.Int64N(1e15-1))
 }
 
-// run sends until nothing is left to send.
+// run sends requests until none is left to send.
 func (c *crowd) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		switch n := rand.IntN(1000); {
-		case n < 100: // an old one again
+		case n < 100: // an old request again
 			if w, ok := one(c, &c.past); ok {
 				c.send(ctx, w)
 			}
@@ -114,7 +115,7 @@ func (c *crowd) fresh(ctx context.Context, reversal bool) {
 	others.Wait()
 }
 
-// send reports whether the answer is for good. Some callers hang up early.
+// send reports whether the answer is final. Some callers hang up early.
 func (c *crowd) send(ctx context.Context, w wish) bool {
 	if rand.IntN(40) == 0 {
 		var hangUp context.CancelFunc
@@ -133,7 +134,7 @@ func (c *crowd) send(ctx context.Context, w wish) bool {
 	return true
 }
 
-// openAccount opens an account with money, again until it is answered.
+// openAccount opens an account with money, and sends the request until two answers came.
 func (c *crowd) openAccount(ctx context.Context) {
 	balance := amount(c.t, someAmount()[:1]+".5")
 	n := c.openings.Add(1)
@@ -151,7 +152,7 @@ func (c *crowd) openAccount(ctx context.Context) {
 		if answers++; first == "" {
 			first = string(response.Body)
 		} else if string(response.Body) != first {
-			c.t.Errorf("an account was opened twice: %s, %s", first, response.Body)
+			c.t.Errorf("opening an account was answered %s, then %s; want the same", first, response.Body)
 		}
 	}
 	var opened transfer.Opened

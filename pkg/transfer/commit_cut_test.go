@@ -11,11 +11,11 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The functions in which TX1 runs and a key is taken.
+// tx1 is the database function that runs TX1, and taking the one that takes a key.
 var tx1, taking = called("core.move_money"), called("integration.take_key")
 
-// Texts of the statements in which TX1 is ended when it may have failed, and in which its
-// end is read.
+// givingUp is a part of the statement that ends a TX1 which may have failed, and asking
+// one of the statement that reads how TX1 ended.
 const (
 	givingUp = "SET status = 'FAILED', error_code"
 	asking   = "SELECT status, response_snapshot FROM integration.idempotency_key"
@@ -25,9 +25,9 @@ const cuts = 24
 
 func no() bool { return false }
 
-// The connection breaks after TX1 was committed and before its answer, before TX1 reaches
-// Postgres, and anywhere in between, each many times.
-// Nothing is done twice, and who asks again is told what happened.
+// The connection breaks between TX1's commit and its answer, before TX1 reaches Postgres,
+// and anywhere in between, each many times. Nothing is done twice, and a request that is
+// sent again is answered with what happened.
 func TestConnectionCutAtTheCommit(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "simple_protocol"} {
@@ -38,7 +38,7 @@ func TestConnectionCutAtTheCommit(t *testing.T) {
 			a.SetStep(kit.Patience)
 			from, to := a.open("u_a", fmt.Sprint(cuts)), a.open("u_b", "0")
 			for i := range cuts {
-				// Two of three are too much: there is an answer to lose, too.
+				// The second of three amounts is too much: its refusal is lost, too.
 				text := []string{"0.0001", "1000", "0.5"}[i%3]
 				a.cutAfter(w, a.wish("u_a", from, to, text), i%2 == 0)
 				a.cutBefore(w, a.wish("u_a", from, to, text), i%2 == 0)
@@ -47,7 +47,7 @@ func TestConnectionCutAtTheCommit(t *testing.T) {
 				}
 			}
 			if n := w.planned(); n != 0 {
-				t.Errorf("%d cuts were not made", n)
+				t.Errorf("%d planned cuts were not made", n)
 			}
 			a.mustBeRight()
 			t.Log(a.count)
@@ -55,8 +55,8 @@ func TestConnectionCutAtTheCommit(t *testing.T) {
 	}
 }
 
-// cutAfter loses the answer of TX1. The store asks how it ended; where that is lost too,
-// the caller does.
+// cutAfter loses the answer of TX1. The store asks how TX1 ended; with askingToo that
+// answer is lost as well, and the caller must ask.
 func (a *arena) cutAfter(w *wire, sent wish, askingToo bool) {
 	a.t.Helper()
 	want := transfer.Succeeded
@@ -67,19 +67,19 @@ func (a *arena) cutAfter(w *wire, sent wish, askingToo bool) {
 	if askingToo {
 		w.plan(plan{text: asking, after: no})
 		if _, err := a.ask(a.t.Context(), a.Store, sent); kind(err) != "outcome_unknown" {
-			a.t.Errorf("both answers lost: %v", err)
+			a.t.Errorf("with both answers lost the error is %v, want outcome_unknown", err)
 		}
 	} else if answer, err := a.ask(a.t.Context(), a.Store, sent); err != nil || answer.Status != want || answer.Replayed {
-		a.t.Errorf("the answer lost: %+v %s, %v", answer, answer.Body, err)
+		a.t.Errorf("with the answer of TX1 lost: %+v %s, %v; want %s", answer, answer.Body, err, want)
 	}
 	if report, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil || report.Dead != 0 {
-		a.t.Errorf("the watchdog ended what was committed: %+v, %v", report, err)
+		a.t.Errorf("the watchdog ended a committed request: %+v, %v", report, err)
 	}
 	a.mustBe(a.t, a.Store, sent, want)
 }
 
-// cutBefore loses TX1 itself. The store makes sure that it can move nothing any more;
-// where that is lost too, nobody can tell until the watchdog does.
+// cutBefore loses TX1 itself. The store ends the key, so that TX1 can move nothing any
+// more; with endingToo that is lost as well, and the watchdog must end the key.
 func (a *arena) cutBefore(w *wire, sent wish, endingToo bool) {
 	a.t.Helper()
 	w.plan(plan{text: tx1, before: no})
@@ -88,20 +88,20 @@ func (a *arena) cutBefore(w *wire, sent wish, endingToo bool) {
 		orphans = 1
 		w.plan(plan{text: givingUp, before: no})
 		if _, err := a.ask(a.t.Context(), a.Store, sent); kind(err) != "outcome_unknown" {
-			a.t.Errorf("TX1 and its end lost: %v", err)
+			a.t.Errorf("with TX1 and its end lost the error is %v, want outcome_unknown", err)
 		}
 		a.mustBe(a.t, a.Store, sent, transfer.InProgress)
 	} else if answer, err := a.ask(a.t.Context(), a.Store, sent); err != nil || word(answer) != transfer.RolledBack || answer.Replayed {
-		a.t.Errorf("TX1 lost: %+v %s, %v", answer, answer.Body, err)
+		a.t.Errorf("with TX1 lost: %+v %s, %v; want %s", answer, answer.Body, err, transfer.RolledBack)
 	}
 	if report, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil || report.Dead != orphans {
-		a.t.Errorf("the watchdog ended %+v, %v; want %d", report, err, orphans)
+		a.t.Errorf("the watchdog reported %+v, %v; want %d dead", report, err, orphans)
 	}
 	a.mustBe(a.t, a.Store, sent, transfer.Failed)
 }
 
-// cutDuring breaks the connection when TX1 is under way to Postgres, which may run it or
-// not.
+// cutDuring breaks the connection while TX1 is on its way to Postgres, which may run it
+// or not.
 func (a *arena) cutDuring(w *wire, sent wish) {
 	a.t.Helper()
 	w.plan(plan{text: tx1, before: func() bool {
@@ -116,8 +116,8 @@ func (a *arena) cutDuring(w *wire, sent wish) {
 	})
 }
 
-// The answer of transaction A is lost, or the statement itself: the key is unused again,
-// and the same request is done at once, without the watchdog.
+// The answer of transaction A is lost, or the statement itself. The key is unused again,
+// and the same request succeeds at once, without the watchdog.
 func TestAnswerOfTakingLost(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec"} {
@@ -144,8 +144,8 @@ func TestAnswerOfTakingLost(t *testing.T) {
 	}
 }
 
-// A caller's process vanishes while its TX1 waits for an account: the key's lock is
-// free again in bounded time, whether or not the account ever is.
+// A caller's process vanishes while its TX1 waits for an account: the key is unlocked
+// again within a bounded time, whether or not the account is ever unlocked.
 func TestVanishedInTheMiddle(t *testing.T) {
 	t.Parallel()
 	together(t, map[string]string{"its account is freed": transfer.Succeeded, "its account is held": transfer.Failed}, func(t *testing.T, want string) {
@@ -161,19 +161,19 @@ func TestVanishedInTheMiddle(t *testing.T) {
 		kit.Eventually(t, "TX1 waits", func() bool { return a.waiting() == "1" })
 		w.cut()
 		if err := <-done; kind(err) != "outcome_unknown" {
-			t.Errorf("%v", err)
+			t.Errorf("after the cut the error is %v, want outcome_unknown", err)
 		}
 		if want == transfer.Succeeded {
 			release()
 		}
 		begun := time.Now()
-		// The lock of the key says when that TX1 is over.
+		// That TX1 is over when the key is unlocked.
 		if _, err := a.pool.Exec(t.Context(), `SELECT FROM integration.idempotency_key WHERE idempotency_key = $1 FOR UPDATE`, sent.key); err != nil {
 			t.Error(err)
 		}
 		freed := time.Since(begun)
 		if freed > hurried+late {
-			t.Errorf("the key was locked for %s", freed)
+			t.Errorf("the key was locked for %s, want %s at most", freed, hurried+late)
 		}
 		if _, _, err := a.calm.EndOrphans(t.Context(), 0); err != nil {
 			t.Error(err)
@@ -185,7 +185,7 @@ func TestVanishedInTheMiddle(t *testing.T) {
 	})
 }
 
-// The commit itself is refused, after TX1 has returned its row: nobody is told
+// The commit itself is refused, after TX1 has returned its row: nobody is answered
 // SUCCEEDED.
 func TestRefusedAtTheCommit(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestRefusedAtTheCommit(t *testing.T) {
 			sent := a.wish("u_a", from, to, "1")
 			for range 2 {
 				if answer, err := a.ask(t.Context(), a.Store, sent); err != nil || word(answer) != transfer.RolledBack {
-					t.Errorf("%s, %v", answer.Body, err)
+					t.Errorf("answered %s, %v; want %s", answer.Body, err, transfer.RolledBack)
 				}
 			}
 			a.mustBeRight()

@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// The system's account may owe as much as one account may have. What is beyond that is
-// refused, opens nothing, and leaves the key unused.
+// The system's account may owe as much as one account may have. An opening beyond that is
+// refused, opens nothing, and leaves its key unused.
 func TestOpenBeyondTheLimit(t *testing.T) {
 	s := start(t)
 	s.open("u_rich", "999999999999999.9999")
@@ -22,11 +22,11 @@ func TestOpenBeyondTheLimit(t *testing.T) {
 	o := transfer.Open{Client: "ops", Key: uuid.NewString(), Owner: "u_poor", Currency: "EUR", Balance: &least, Retention: time.Hour}
 	for range 2 {
 		if _, err := s.OpenAccount(t.Context(), o); !errors.Is(err, transfer.ErrLimit) {
-			t.Errorf("SQLSTATE %q: %v", postgres.Code(err), err)
+			t.Errorf("SQLSTATE %q: %v, want ErrLimit", postgres.Code(err), err)
 		}
 	}
 	if n := s.one(`SELECT count(*) FROM core.account WHERE owner_user_id = 'u_poor'`); n != "0" {
-		t.Errorf("%s accounts opened", n)
+		t.Errorf("%s accounts were opened, want none", n)
 	}
 	o.Balance = nil
 	if _, err := s.OpenAccount(t.Context(), o); err != nil {
@@ -34,7 +34,8 @@ func TestOpenBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// More transfers of one account than may run wait in the process. One whose time is up there never began TX1, so its key may be used again.
+// Transfers of one account above its limit wait in the process. One whose time is up there
+// never began TX1, so its key may be used again.
 func TestTurnedAwayAtTheGate(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -42,10 +43,10 @@ func TestTurnedAwayAtTheGate(t *testing.T) {
 	from, to := a.open("u_a", "10"), a.open("u_b", "0")
 	release := make(chan struct{})
 	defer close(release)
-	for range hotLimit { // its places are taken
+	for range hotLimit { // these take all places of the account
 		stopped := make(chan struct{})
 		w.plan(plan{text: tx1, before: func() bool { close(stopped); <-release; return false }})
-		w.plan(plan{text: asking, before: func() bool { <-release; return false }}) // and for longer
+		w.plan(plan{text: asking, before: func() bool { <-release; return false }}) // keeps the place still
 		first := a.wish("u_a", from, to, "1")
 		go func() { _, _ = a.ask(t.Context(), a.Store, first) }()
 		<-stopped
@@ -54,12 +55,12 @@ func TestTurnedAwayAtTheGate(t *testing.T) {
 	sql := `SELECT coalesce(status, 'unused') FROM integration.idempotency_key WHERE idempotency_key = $1`
 	answer, err := a.ask(t.Context(), a.Store, late)
 	if got := a.one(sql, late.key); got != "unused" || !errors.Is(err, transfer.ErrBusy) {
-		t.Errorf("%+v, %v: the key is %s", answer, err, got)
+		t.Errorf("the late transfer got %+v, %v, and its key is %s; want ErrBusy and unused", answer, err, got)
 	}
 }
 
-// An account that something else has locked, and more transfers of it than may run:
-// each is ended or turned away by its own process, none is left to the watchdog.
+// An account is locked by something else, and gets more transfers than may run at once.
+// The process itself ends or refuses each of them; none is left to the watchdog.
 func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 12, "cache_statement", nil)
@@ -74,8 +75,8 @@ func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, from); err != nil {
 		t.Fatal(err)
 	}
-	// The first of them are refused the lock; as many are let in then, and refused it, too;
-	// the others' time is up meanwhile.
+	// The first hotLimit transfers do not get the lock in time, nor do the next; meanwhile
+	// the time of all others is up.
 	const senders = 4 * hotLimit
 	var asked sync.WaitGroup
 	for range senders {
@@ -85,12 +86,12 @@ func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	asked.Wait()
 	states := a.one(`SELECT string_agg(DISTINCT coalesce(status, 'unused'), ',' ORDER BY coalesce(status, 'unused')) FROM integration.idempotency_key WHERE scope = 'transfer'`)
 	if states != "FAILED,unused" {
-		t.Errorf("the keys are %s", states)
+		t.Errorf("the keys are %s, want FAILED,unused", states)
 	}
 }
 
-// A caller who hangs up while their key is taken: it goes on, for a key that is taken
-// and left alone would have to wait for the watchdog.
+// A caller hangs up while their key is taken. The transfer is completed all the same:
+// otherwise the key would stay in progress until the watchdog ends it.
 func TestHangUpWhileTheKeyIsTaken(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
@@ -100,19 +101,19 @@ func TestHangUpWhileTheKeyIsTaken(t *testing.T) {
 	w.plan(plan{text: taking, after: func() bool { hangUp(); return true }})
 	wish := a.wish("u_a", from, to, "1")
 	if answer, err := a.ask(ctx, a.Store, wish); err != nil || answer.Status != transfer.Succeeded {
-		t.Errorf("%+v, %v", answer, err)
+		t.Errorf("the transfer was answered %+v, %v; want SUCCEEDED", answer, err)
 	}
-	// Who is gone before it begins changes nothing.
+	// A caller who is gone before the transfer begins changes nothing.
 	wish = a.wish("u_a", from, to, "1")
 	if answer, err := a.ask(ctx, a.Store, wish); err == nil {
-		t.Errorf("%+v", answer)
+		t.Errorf("a caller who was gone got %+v, want an error", answer)
 	}
 	if got := a.one(`SELECT coalesce(status, 'unused') FROM integration.idempotency_key WHERE idempotency_key = $1`, wish.key); got != "unused" {
-		t.Errorf("the key is %s", got)
+		t.Errorf("the key is %s, want unused", got)
 	}
 }
 
-// No owner is nobody, not everybody.
+// A transfer without an owner may use no account.
 func TestOwnerIsNeeded(t *testing.T) {
 	s := start(t)
 	from, to := s.open("u_a", "10"), s.open("u_b", "0")
@@ -122,6 +123,6 @@ func TestOwnerIsNeeded(t *testing.T) {
 	}
 	answer, err := s.Transfer(t.Context(), transfer.Request{Client: "u_b", Key: key.Key, From: from, To: to, Amount: amount(t, "1")})
 	if !errors.Is(err, transfer.ErrAccount) {
-		t.Errorf("%+v, %v", answer, err)
+		t.Errorf("without an owner: %+v, %v; want ErrAccount", answer, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// Accounts are opened at once in a currency that nobody has had, each key several
-// times: one account a key, one answer each, and one account of the system's.
+// Accounts in a new currency are opened at once, with each key several times: each key
+// gets one account and one answer, and the currency gets one account of the system.
 func TestOpenAtOnce(t *testing.T) {
 	t.Parallel()
 	const keys, each = 8, 4
@@ -41,11 +41,11 @@ func TestOpenAtOnce(t *testing.T) {
 	group.Wait()
 	for key, different := range bodies {
 		if len(different) != 1 {
-			t.Errorf("key %s: %v", key, different)
+			t.Errorf("key %s was answered %v, want one answer", key, different)
 		}
 	}
 	if got := a.one(`SELECT count(owner_user_id) || ' of ' || count(*) FROM core.account`); got != fmt.Sprintf("%d of %d", keys, keys+1) {
-		t.Errorf("%s accounts have an owner", got)
+		t.Errorf("%s accounts have an owner, want %d of %d", got, keys, keys+1)
 	}
 	a.mustBeRight()
 }

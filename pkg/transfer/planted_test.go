@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// planted is a bug of move_money: what stands instead of a part of its source, in which
-// race it shows, and how.
+// planted is a bug in move_money: the part of its source that is replaced, the
+// replacement, the race in which the bug shows, and the problem that names it.
 type planted struct{ part, instead, race, noticed string }
 
 var plants = map[string]planted{
@@ -40,7 +40,7 @@ var plants = map[string]planted{
 		"SET balance = balance + p_amount WHERE account_id = p_to;", "SET balance = balance + 2 * p_amount WHERE account_id = p_to;",
 		"at the lock of an account, with that of its key", "not all money is there",
 	},
-	"tells of it twice": {
+	"writes its event twice": {
 		"INSERT INTO core.ledger_due", "INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at) VALUES (gen_random_uuid(), p_transfer_text, 'TransferCompleted', '{}', now()); INSERT INTO core.ledger_due",
 		"at the lock of its key", "has the events",
 	},
@@ -50,7 +50,7 @@ var plants = map[string]planted{
 	},
 }
 
-// The same checks notice a move_money that is wrong.
+// The checks of the races notice a faulty move_money.
 func TestPlantedBugsAreNoticed(t *testing.T) {
 	t.Parallel()
 	together(t, plants, func(t *testing.T, p planted) {
@@ -60,13 +60,13 @@ func TestPlantedBugsAreNoticed(t *testing.T) {
 		<-r.answered
 		list := strings.Join(r.found(), "\n")
 		if !strings.Contains(list, p.noticed) {
-			t.Errorf("not noticed; found was %q", list)
+			t.Errorf("the bug was not noticed: found %q, want %q in it", list, p.noticed)
 		}
 		t.Log(list)
 	})
 }
 
-// hurried is the timeout of TX1's locks where a test waits until it is over.
+// hurried is the timeout of TX1's locks in tests that wait for it.
 const hurried = 2 * time.Second
 
 func (a *arena) hurryLocks() {
@@ -80,7 +80,7 @@ func (a *arena) plant(part, instead string) {
 	a.t.Helper()
 	source := a.one(`SELECT pg_get_functiondef($1::regproc)`, tx1)
 	if n := strings.Count(source, part); n != 1 {
-		a.t.Fatalf("%q is %d times in %s", part, n, source)
+		a.t.Fatalf("%q is %d times in the source, want once: %s", part, n, source)
 	}
 	if _, err := a.pool.Exec(a.t.Context(), strings.Replace(source, part, instead, 1)); err != nil {
 		a.t.Fatal(err)

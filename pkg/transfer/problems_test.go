@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// watchEndings notes from now on every change of a key after its end.
+// watchEndings records from now on every change of a key after its end.
 const watchEndings = `
 CREATE TABLE integration.changed_after_end (note text);
 CREATE FUNCTION integration.note_change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -24,10 +24,10 @@ END $$;
 CREATE TRIGGER note_change AFTER UPDATE OR DELETE ON integration.idempotency_key
 	FOR EACH ROW WHEN (OLD.completed_at IS NOT NULL AND OLD.scope = 'transfer') EXECUTE FUNCTION integration.note_change()`
 
-// row is what is stored with a key.
+// row is the stored state of a key.
 type row struct{ status, body, code, transfer string }
 
-// made is a transfer that is stored.
+// made is a stored transfer.
 type made struct {
 	id, text, kind, reverses string // text is the id as the API writes it
 	from, to                 int64
@@ -37,7 +37,7 @@ type made struct {
 // notice is a TransferCompleted event.
 type notice struct{ key, payload string }
 
-// stored is all that there is in a database.
+// stored is all keys, transfers and events of a database.
 type stored struct {
 	keys    map[string]row
 	made    map[string]made // by the API's id
@@ -76,8 +76,8 @@ func read(ctx context.Context, pool *pgxpool.Pool) (s stored, err error) {
 	return s, err
 }
 
-// problems compares what callers were told, as v remembers it, with what is stored,
-// and returns what does not fit. Nothing may run meanwhile.
+// problems compares the answers that v remembers with the database, and returns the
+// contradictions. Nothing may run meanwhile.
 func (v *witness) problems(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
@@ -91,22 +91,22 @@ func (v *witness) problems(ctx context.Context, pool *pgxpool.Pool) ([]string, e
 	for text, m := range s.made {
 		n := s.notices[text]
 		if say := fmt.Sprint(text, " ", m.kind, " ", m.from, " ", m.to, " ", m.amount); len(n) != 1 || n[0].payload != say {
-			note("transfer %s has the events %v", say, n)
+			note("transfer %s has the events %v, want one that says the same", say, n)
 		} else if m.kind != transfer.Opening {
 			byKey[n[0].key] = append(byKey[n[0].key], m)
 		}
 	}
 	if len(s.notices) != len(s.made) {
-		note("%d transfers, and events of %d", len(s.made), len(s.notices))
+		note("%d transfers, but events of %d", len(s.made), len(s.notices))
 	}
 	for key, k := range s.keys {
-		for e := range v.told[key] {
+		for e := range v.endings[key] {
 			if e.status != k.status || e.body != k.body {
-				note("key %s: somebody was told %s, and stored is %s %s", key, e.body, k.status, k.body)
+				note("key %s: a caller was answered %s, but stored is %s %s", key, e.body, k.status, k.body)
 			}
 		}
-		if len(v.told[key]) > 1 {
-			note("key %s was answered in %d ways: %v", key, len(v.told[key]), v.told[key])
+		if len(v.endings[key]) > 1 {
+			note("key %s was answered in %d ways: %v", key, len(v.endings[key]), v.endings[key])
 		}
 		if k.status != transfer.Succeeded {
 			if len(byKey[key]) != 0 || k.transfer != "" {
@@ -139,14 +139,14 @@ func (w wish) isDone(m made, all map[string]made) bool {
 	return m.kind == transfer.Reversal && m.reverses == o.id && m.from == o.to && m.to == o.from && m.amount == o.amount
 }
 
-// apiID is a transfer's id as the API writes it.
+// apiID returns a transfer's id as the API writes it.
 func apiID(text string) string { return id.Text(id.Transfer, uuid.MustParse(text)) }
 
-// units is a decimal in ten-thousandths, exactly.
+// units returns a decimal number in ten-thousandths, exactly.
 func units(text string) *big.Int {
 	r, ok := new(big.Rat).SetString(text)
 	if !ok || !r.Mul(r, big.NewRat(10000, 1)).IsInt() {
-		panic("no amount: " + text)
+		panic("not an amount: " + text)
 	}
 	return r.Num()
 }

@@ -42,8 +42,8 @@ func (s setup) want(what, sql, want string) {
 	}
 }
 
-// The answer to a transfer is for good: its key stays, however old, and so do the
-// transfer and its entries. Keys that were never used go an hour after they expired.
+// The answer to a transfer is kept for ever: its key stays, however old, and so do the
+// transfer and its entries. Unused keys are deleted an hour after they expired.
 func TestCleanupKeepsUsedKeys(t *testing.T) {
 	s := start(t)
 	from, to := s.open("u_a", "10"), s.open("u_b", "0")
@@ -77,7 +77,7 @@ func TestCleanupKeepsUsedKeys(t *testing.T) {
 	}
 }
 
-// Keys for opening accounts are kept until they expire, and not a minute less.
+// Keys for opening accounts are kept until they expire, and then deleted.
 func TestCleanupOfOpeningKeys(t *testing.T) {
 	s := start(t)
 	s.open("u_a", "0")
@@ -90,8 +90,8 @@ func TestCleanupOfOpeningKeys(t *testing.T) {
 	s.want("keys", `SELECT count(*) FROM integration.idempotency_key WHERE expires_at > now()`, "1")
 }
 
-// Cleanup goes in short steps. Of the outbox it takes what was published long ago and
-// arrived, of the processed events what is long since, and nothing else.
+// Cleanup runs in short steps. It deletes old outbox events that were published and have
+// arrived, and old processed events, and nothing else.
 func TestCleanup(t *testing.T) {
 	s := start(t)
 	const id = `('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid`
@@ -111,7 +111,7 @@ func TestCleanup(t *testing.T) {
 		t.Errorf("the first step deleted %d, more %t, %v; want 1,000 of each and more", n, more, err)
 	}
 	if n := s.clean(keep); n != 1000 {
-		t.Errorf("the others deleted %d, want 1,000", n)
+		t.Errorf("the later steps deleted %d, want 1,000", n)
 	}
 	s.want("PUBLISHED", `SELECT count(*) FROM integration.outbox_events WHERE status = 'PUBLISHED'`, "200")
 	s.want("published long ago and reconciled", `SELECT count(*) FROM integration.outbox_events WHERE published_at < now() - interval '7 days' AND event_id <= '01900000-0000-7000-8000-000000000708'`, "0")

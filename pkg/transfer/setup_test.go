@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// called is what a function of the database is called in this version.
+// called returns the full name of a database function, with its version.
 func called(name string) string {
 	i := slices.IndexFunc(transfer.Functions(), func(f transfer.Function) bool { return f.Name == name })
 	return transfer.Functions()[i].Called()
@@ -36,8 +36,8 @@ func start(t *testing.T) setup {
 	return setup{transfer.NewStore(pool), pool, t}
 }
 
-// amount and what asks for keys are called on other goroutines, too, on which a test
-// cannot be ended: they fail it and go on.
+// amount parses an amount. Like key, it runs on other goroutines, too, which must not end
+// the test: on an error it fails the test and continues.
 func amount(t testing.TB, text string) transfer.Amount {
 	t.Helper()
 	a, err := transfer.ParseAmount(text)

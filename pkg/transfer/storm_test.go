@@ -19,9 +19,9 @@ const (
 	hotLimit = 4
 )
 
-// storm has many senders send at once, each between a pair that pick chooses. It
-// returns the most TX1 that Postgres had at once, and how many deadlocks it counted: the
-// store tries those again, and hides them.
+// storm lets many senders transfer at once, each between a pair that pick chooses. It
+// returns the most TX1 that Postgres ran at once, and how many deadlocks Postgres counted:
+// the store retries those, so callers do not see them.
 func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (most int, deadlocks string) {
 	a.t.Helper()
 	a.SetStep(kit.Patience)
@@ -37,7 +37,7 @@ func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (mos
 				w := a.wish(owner, from, to, fmt.Sprintf("%d.%04d", rand.IntN(40), 1+rand.IntN(9999)))
 				answer, err := a.ask(a.t.Context(), a.Store, w)
 				if err != nil || answer.Status != transfer.Succeeded && word(answer) != "INSUFFICIENT_BALANCE" {
-					a.t.Errorf("%s, %v", answer.Body, err)
+					a.t.Errorf("a transfer was answered %s, %v; want SUCCEEDED or INSUFFICIENT_BALANCE", answer.Body, err)
 				}
 			}
 		})
@@ -55,7 +55,7 @@ func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (mos
 		}
 	}
 	a.t.Logf("%d transfers in %s, at most %d at once: %v", stormSenders*stormEach, time.Since(begun).Round(time.Millisecond), most, a.count)
-	// A backend tells what it counted at the latest when it ends.
+	// A backend reports its counts when it ends, at the latest.
 	a.victims.Close()
 	kit.Eventually(a.t, "the backends ended", func() bool {
 		return a.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1`, victim) == "0"
@@ -63,7 +63,7 @@ func (a *arena) storm(pick func(sender int) (owner string, from, to int64)) (mos
 	return most, a.one(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`)
 }
 
-// Two accounts, everybody between them in both directions: they wait for each other
+// All senders transfer between two accounts in both directions: they wait for each other
 // and never deadlock.
 func TestStormBothWays(t *testing.T) {
 	t.Parallel()
@@ -73,13 +73,13 @@ func TestStormBothWays(t *testing.T) {
 		return []string{"u_a", "u_b"}[n%2], accounts[n%2], accounts[1-n%2]
 	})
 	if deadlocks != "0" {
-		t.Errorf("%s deadlocks", deadlocks)
+		t.Errorf("%s deadlocks, want none", deadlocks)
 	}
 	a.mustBeRight()
 }
 
-// One account with everybody else: no more of its transfers than the limit are in
-// Postgres, where the others would only hold connections.
+// All senders transfer with one account: Postgres never runs more of its transfers than
+// the limit, as the others would only hold connections there.
 func TestStormOnOneAccount(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 24, "cache_statement", nil)
@@ -103,7 +103,7 @@ func TestStormOnOneAccount(t *testing.T) {
 	a.mustBeRight()
 }
 
-// Another order of locks is noticed.
+// The storm notices when accounts are locked in another order.
 func TestStormNoticesDeadlocks(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 24, "cache_statement", nil)

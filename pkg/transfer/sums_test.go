@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// inSnapshot are the promises that hold at every moment: each statement lists what
-// breaks one.
+// inSnapshot checks the promises that hold at every moment: each statement lists the
+// violations of one.
 var inSnapshot = []string{
 	`SELECT format('%s %s: not all money is there', currency, sum(balance)) FROM core.account GROUP BY currency HAVING sum(balance) <> 0`,
 	`SELECT format('account %s owes: %s', account_id, balance) FROM core.account WHERE owner_user_id IS NOT NULL AND balance < 0`,
@@ -32,7 +32,7 @@ var inSnapshot = []string{
 		WHERE transfers <> keys + openings OR transfers <> events OR entries <> 2 * (transfers - due)`,
 }
 
-// atTheEnd holds when the ledger is written, and nobody moves money any more.
+// atTheEnd checks the promises that hold once the ledger is written and no money moves.
 var atTheEnd = []string{
 	`SELECT 'transfer ' || transfer_id || ' has no entries' FROM core.ledger_due`,
 	`SELECT 'key ' || idempotency_key || ' is in progress' FROM integration.idempotency_key WHERE status = 'IN_PROGRESS'`,
@@ -46,7 +46,7 @@ var atTheEnd = []string{
 		WHERE balance <> coalesce(entered, 0)`,
 }
 
-// broken returns what breaks the promises in one snapshot.
+// broken returns the violations of the promises in one snapshot.
 func broken(ctx context.Context, pool *pgxpool.Pool, promises ...string) (list []string, err error) {
 	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		for _, sql := range promises {
@@ -65,8 +65,8 @@ func broken(ctx context.Context, pool *pgxpool.Pool, promises ...string) (list [
 	return list, err
 }
 
-// sums returns what breaks the promises in the end, and which balances are not what
-// the transfers come to by the arithmetic of math/big.
+// sums returns the violations of all promises at the end, and the balances that differ
+// from the sum of the transfers by math/big.
 func sums(ctx context.Context, pool *pgxpool.Pool, all map[string]made) (list []string, err error) {
 	if list, err = broken(ctx, pool, slices.Concat(inSnapshot, atTheEnd)...); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func sums(ctx context.Context, pool *pgxpool.Pool, all map[string]made) (list []
 		var balance string
 		err := r.Scan(&account, &balance)
 		if err == nil && units(balance).Cmp(at(account)) != 0 {
-			list = append(list, fmt.Sprintf("account %d has %s, counted are %s/10000", account, balance, at(account)))
+			list = append(list, fmt.Sprintf("account %d has %s, its transfers come to %s/10000", account, balance, at(account)))
 		}
 		return err
 	})

@@ -21,22 +21,22 @@ func TestTransfer(t *testing.T) {
 	request := s.request("u_a", a, b, "0.5")
 	first, err := s.Transfer(t.Context(), request)
 	if err != nil || first.Status != transfer.Succeeded || first.Replayed || !strings.HasPrefix(string(first.Body), `{"transferId":"t_`) {
-		t.Fatalf("%+v %s, %v", first, first.Body, err)
+		t.Fatalf("the first transfer was answered %+v %s, %v; want SUCCEEDED", first, first.Body, err)
 	}
 	request.Amount = amount(t, "0.50")
 	again, err := s.Transfer(t.Context(), request)
 	if err != nil || !again.Replayed || string(again.Body) != string(first.Body) {
-		t.Errorf("%+v %s, %v", again, again.Body, err)
+		t.Errorf("sent again it was answered %+v %s, %v; want %s", again, again.Body, err, first.Body)
 	}
 	request.Amount = amount(t, "0.51")
 	if _, err := s.Transfer(t.Context(), request); !errors.Is(err, idempotency.ErrReused) {
-		t.Errorf("%v", err)
+		t.Errorf("another amount with the same key: %v, want ErrReused", err)
 	}
 	if s.balance(a) != "100" || s.balance(b) != "0.5" {
-		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+		t.Errorf("the balances are %s and %s, want 100 and 0.5", s.balance(a), s.balance(b))
 	}
 	if got := s.one(`SELECT sum(balance)::text FROM core.account`); got != "0.0000" {
-		t.Errorf("all money is %s", got)
+		t.Errorf("the sum of all balances is %s, want 0.0000", got)
 	}
 	if got := s.one(`SELECT string_agg(event_type || ' ' || (payload->>'amount'), ',' ORDER BY event_id) FROM integration.outbox_events`); got != "TransferCompleted 100.5000,TransferCompleted 0.5000" {
 		t.Error(got)
@@ -55,7 +55,7 @@ func TestFailedIsForGood(t *testing.T) {
 		s.open("u_a", "5")
 	}
 	if s.balance(a) != "1" || s.balance(b) != "0" {
-		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+		t.Errorf("the balances are %s and %s, want 1 and 0", s.balance(a), s.balance(b))
 	}
 }
 
@@ -86,11 +86,11 @@ func TestKeys(t *testing.T) {
 		"dollars": {dollars, transfer.ErrCurrencies},
 	} {
 		if answer, err := s.Transfer(t.Context(), c.request); !errors.Is(err, c.want) {
-			t.Errorf("%s: %+v, %v", name, answer, err)
+			t.Errorf("%s: %+v, %v; want %v", name, answer, err, c.want)
 		}
 	}
 	if s.balance(a) != "10" || s.balance(b) != "0" {
-		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+		t.Errorf("the balances are %s and %s, want 10 and 0", s.balance(a), s.balance(b))
 	}
 }
 
@@ -98,17 +98,17 @@ func TestAmounts(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"0", "0.0000", "-1", "0.00001", "1e3", "1E3", "10000000000000000", "1000000000000000", "NaN", "", "01", "1.", ".5", "+1", "1_0", `"1"`} {
 		if _, err := transfer.ParseAmount(text); fault.Of(err) != fault.Invalid {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v, want Invalid", text, err)
 		}
 	}
 	for text, want := range map[string]string{"1": "1", "10000.0": "10000", "0.0001": "0.0001", "1.50": "1.5", "999999999999999.9999": "999999999999999.9999", "123456789012345.6789": "123456789012345.6789", "1.00000000": "1"} {
 		if a, err := transfer.ParseAmount(text); err != nil || a.String() != want {
-			t.Errorf("%q: %q, %v", text, a, err)
+			t.Errorf("%q: %q, %v; want %q", text, a, err, want)
 		}
 	}
 }
 
-// Whatever happens at once: no money is made or lost, and nobody owes.
+// However many transfers run at once, no money is made or lost, and no user owes any.
 func TestNoMoneyIsMadeOrLost(t *testing.T) {
 	s := start(t)
 	const players, clients, each = 6, 16, 20
@@ -144,7 +144,7 @@ func TestNoMoneyIsMadeOrLost(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 		if got := s.one(`SELECT sum(balance)::text || ' ' || min(balance) FILTER (WHERE owner_user_id IS NOT NULL) FROM core.account`); !strings.HasPrefix(got, "0.0000 ") || strings.Contains(got, "-") {
-			t.Fatalf("a snapshot: %s", got)
+			t.Fatalf("a snapshot has sum and least balance %s, want 0.0000 and none negative", got)
 		}
 	}
 	for {
@@ -174,14 +174,14 @@ func TestReversal(t *testing.T) {
 	request := operator()
 	for range 2 {
 		if back, err := s.Reverse(t.Context(), request, id); err != nil || back.Status != transfer.Succeeded {
-			t.Fatalf("%+v %s, %v", back, back.Body, err)
+			t.Fatalf("the reversal was answered %+v %s, %v; want SUCCEEDED", back, back.Body, err)
 		}
 	}
 	if again, err := s.Reverse(t.Context(), operator(), id); err != nil || !strings.Contains(string(again.Body), "ALREADY_REVERSED") {
-		t.Errorf("%s, %v", again.Body, err)
+		t.Errorf("a second reversal was answered %s, %v; want ALREADY_REVERSED", again.Body, err)
 	}
 	if s.balance(a) != "10" || s.balance(b) != "0" {
-		t.Errorf("%s and %s", s.balance(a), s.balance(b))
+		t.Errorf("the balances are %s and %s, want 10 and 0", s.balance(a), s.balance(b))
 	}
 	list, next, err := s.Transfers(t.Context(), a, "", 2)
 	if err != nil || len(list) != 2 || next == "" || list[0].Reverses != id || list[0].Kind != transfer.Reversal {
@@ -192,13 +192,13 @@ func TestReversal(t *testing.T) {
 	}
 }
 
-// The watchdog and a slow TX1: whoever has the key's lock first decides, and the
-// other one accepts it.
+// The watchdog races with a slow TX1: the one that locks the key first decides, and the
+// other accepts it.
 func TestWatchdogAgainstTX1(t *testing.T) {
 	s := start(t)
 	a, b := s.open("u_a", "10"), s.open("u_b", "0")
 	request := s.request("u_a", a, b, "1")
-	// TX1 is held up by the account, after it has locked its key.
+	// TX1 locks its key, then waits for the account.
 	holder, err := s.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -219,18 +219,18 @@ func TestWatchdogAgainstTX1(t *testing.T) {
 		return s.one(`SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) != "0"
 	})
 	if asked, err := s.Transfer(t.Context(), request); err != nil || asked.Status != transfer.InProgress {
-		t.Errorf("meanwhile: %+v, %v", asked, err)
+		t.Errorf("meanwhile the same request was answered %+v, %v; want IN_PROGRESS", asked, err)
 	}
 	if report, _, err := s.EndOrphans(t.Context(), 0); err != nil || report.Dead != 0 {
-		t.Errorf("the watchdog ended what TX1 has: %+v, %v", report, err)
+		t.Errorf("the watchdog ended a key that TX1 holds: %+v, %v", report, err)
 	}
 	if err := holder.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if answer := <-answers; answer.Status != transfer.Succeeded {
-		t.Errorf("%+v %s", answer, answer.Body)
+		t.Errorf("TX1 was answered %+v %s, want SUCCEEDED", answer, answer.Body)
 	}
 	if s.balance(b) != "1" {
-		t.Error(s.balance(b))
+		t.Errorf("the balance is %s, want 1", s.balance(b))
 	}
 }

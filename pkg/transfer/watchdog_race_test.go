@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// moveTimeout is TX1's, and stepTimeout that of finding out how it ended.
+	// moveTimeout is the timeout of TX1, stepTimeout that of asking how it ended, and
+	// lockTimeout that of each lock in TX1.
 	moveTimeout = 5 * time.Second
 	stepTimeout = 1500 * time.Millisecond
 	lockTimeout = 4 * time.Second
-	// late is what a busy machine may add.
+	// late is the delay that a busy machine may add.
 	late = 3 * time.Second
 )
 
-// race is a TX1 that stops somewhere while the watchdog ends all orphans that it
-// finds.
+// race is a TX1 that stops somewhere while the watchdog ends every orphan it finds.
 type race struct {
 	*arena
 	wire     *wire
 	sent     wish
 	from, to int64
-	release  chan struct{} // closed to let a TX1 go on that stopped at the wire
-	stopped  chan struct{} // closed when it has
+	release  chan struct{} // closed to let a TX1 continue that stopped at the wire
+	stopped  chan struct{} // closed when TX1 has stopped at the wire
 	answered chan error
 }
 
@@ -39,14 +39,14 @@ func newRace(t *testing.T) *race {
 	return r
 }
 
-// stop is what a plan does to stop TX1 at the wire.
+// stop stops TX1 at the wire, as before or after of a plan.
 func (r *race) stop() bool {
 	close(r.stopped)
 	<-r.release
 	return true
 }
 
-// send sends the transfer, and tells answered.
+// send sends the transfer; its error goes to answered.
 func (r *race) send() {
 	go func() { _, err := r.ask(r.t.Context(), r.Store, r.sent); r.answered <- err }()
 }
@@ -57,7 +57,7 @@ func (r *race) untilLocked() {
 	kit.Eventually(r.t, "TX1 waits", func() bool { return r.waiting() == "1" })
 }
 
-// endOrphans returns how many keys it ended.
+// endOrphans runs the watchdog and returns how many keys it ended.
 func (r *race) endOrphans() int {
 	r.t.Helper()
 	report, _, err := r.calm.EndOrphans(r.t.Context(), 0)
@@ -67,8 +67,7 @@ func (r *race) endOrphans() int {
 	return report.Dead
 }
 
-// askAgain is another caller with the same key, who is answered by the one side while
-// the other has not ended.
+// askAgain sends the same request from another caller, past the wire and its faults.
 func (r *race) askAgain() transfer.Answer {
 	r.t.Helper()
 	answer, err := r.ask(r.t.Context(), r.calm, r.sent)
@@ -84,7 +83,7 @@ type raceCase struct {
 	run   func(*race)
 }
 
-// races are the places where TX1 stops.
+// races names the places where TX1 stops.
 var races = map[string]raceCase{
 	"before it reaches Postgres": {transfer.TimedOut, late, func(r *race) {
 		r.wire.plan(plan{text: tx1, before: r.stop})
@@ -101,10 +100,10 @@ var races = map[string]raceCase{
 		<-r.stopped
 		err := <-r.answered // FAILED
 		if n := r.endOrphans(); n != 0 {
-			r.t.Errorf("the watchdog found %d", n)
+			r.t.Errorf("the watchdog ended %d keys, want none", n)
 		}
 		r.askAgain()
-		close(r.release) // its caller has left, and Postgres gets it now
+		close(r.release) // Postgres gets TX1 now, after its caller has left
 		<-ran
 		r.answered <- err
 	}},
@@ -172,8 +171,8 @@ var races = map[string]raceCase{
 	}},
 }
 
-// Wherever TX1 stops, it and the watchdog end in one answer, which everybody gets, and
-// TX1's caller waits for a bounded time.
+// Wherever TX1 stops, it and the watchdog settle on one answer, which every caller gets,
+// and TX1's caller waits for a bounded time.
 func TestWatchdogRaces(t *testing.T) {
 	t.Parallel()
 	together(t, races, func(t *testing.T, c raceCase) {
@@ -183,18 +182,18 @@ func TestWatchdogRaces(t *testing.T) {
 		err := <-r.answered
 		took := time.Since(begun)
 		if took > c.bound {
-			t.Errorf("its caller waited for %s, want %s at most", took, c.bound)
+			t.Errorf("TX1's caller waited for %s, want %s at most", took, c.bound)
 		}
 		r.drain()
 		if answer := r.askAgain(); word(answer) != c.want {
-			t.Errorf("it ended %s, want %s", answer.Body, c.want)
+			t.Errorf("TX1 ended as %s, want %s", answer.Body, c.want)
 		}
 		r.mustBeRight()
 		t.Logf("%v in %s: %v, %v", c.want, took.Round(time.Millisecond), r.count, err)
 	})
 }
 
-// together runs subtests that mostly wait: all at once, whatever -parallel says.
+// together runs subtests that mostly wait all at once, however small -parallel is.
 func together[Case any](t *testing.T, cases map[string]Case, run func(*testing.T, Case)) {
 	var group sync.WaitGroup
 	for name, c := range cases {

@@ -15,18 +15,17 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// cancelRequest stands where start-up messages have the version of the protocol.
+// cancelRequest is the code of a cancel request; start-up messages have the protocol's
+// version in its place.
 const cancelRequest = 80877102
 
-// wire stands between a store and Postgres and understands their messages well enough
-// to act before a certain statement reaches Postgres, or when Postgres has answered
-// it, which is after its commit.
+// wire stands between a store and Postgres and reads their messages. It can act before a
+// given statement reaches Postgres, or when Postgres has answered it, after its commit.
 type wire struct {
 	t        *testing.T
 	server   string // host and port of Postgres
 	listener net.Listener
-	// deaf keeps requests to cancel a statement from Postgres: a process that is gone
-	// sends none.
+	// deaf drops requests to cancel a statement, as a process that is gone sends none.
 	deaf bool
 
 	mutex sync.Mutex
@@ -34,14 +33,14 @@ type wire struct {
 	live  map[*link]bool
 }
 
-// plan is what to do with the next statement that has text in it. Its functions may
-// block, to hold the statement or its answer up; what returns false cuts the
-// connection, and what was held goes no further.
+// plan is what to do with the next statement that contains text. Its functions may block,
+// which holds up the statement or its answer. If one returns false, the connection is cut
+// and the held message is dropped.
 type plan struct {
 	text   string
 	before func() bool
 	after  func() bool
-	// partly lets the row of the answer through when the rest is cut off.
+	// partly forwards the row of the answer before the rest is cut off.
 	partly bool
 }
 
@@ -81,14 +80,14 @@ func (w *wire) through(databaseURL string) string {
 	return u.String()
 }
 
-// plan adds p to what is to happen, once.
+// plan adds p to the plans; it is carried out once.
 func (w *wire) plan(p plan) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.plans = append(w.plans, &p)
 }
 
-// planned reports how many plans did not come to pass.
+// planned returns how many plans were not carried out.
 func (w *wire) planned() int {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
@@ -104,11 +103,11 @@ func (w *wire) cut() {
 	}
 }
 
-// cutOne closes any one of them.
+// cutOne closes a random connection.
 func (w *wire) cutOne() {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	for l := range w.live { // in no order
+	for l := range w.live { // in random order
 		l.close()
 		return
 	}
@@ -133,7 +132,7 @@ type link struct {
 	prepared       map[string]string // statements by their names
 	ended          chan struct{}     // closed when the server says no more
 	mutex          sync.Mutex
-	held           *plan // whose answer is on its way
+	held           *plan // the plan of the statement that Postgres is answering
 }
 
 func (l *link) close() { _, _ = l.client.Close(), l.server.Close() }
@@ -163,14 +162,14 @@ func (w *wire) connect(client net.Conn) {
 	go func() { defer close(l.ended); defer l.close(); l.answers() }()
 	defer func() {
 		if p := l.holds(); p != nil && p.after != nil {
-			<-l.ended // the client left; what Postgres answers is waited for all the same
+			<-l.ended // the client left, but Postgres may still answer
 		}
 		l.close()
 		w.mutex.Lock()
 		delete(w.live, l)
 		w.mutex.Unlock()
 	}()
-	// The first message has no type: start-up, or the request to cancel a statement.
+	// The first message has no type byte: it is start-up or a cancel request.
 	first, err := message(client, 0)
 	if err != nil || w.deaf && binary.BigEndian.Uint32(first[4:]) == cancelRequest {
 		return
@@ -188,8 +187,8 @@ func (w *wire) connect(client net.Conn) {
 	}
 }
 
-// planFor returns the plan for the statement that a message of the client runs: Query,
-// or Bind of what Parse prepared.
+// planFor returns the plan for the statement that a message of the client runs: a Query,
+// or a Bind of a statement that Parse prepared.
 func (l *link) planFor(w *wire, m []byte) *plan {
 	text := func(part int) string { return string(bytes.SplitN(m[5:], []byte{0}, 3)[part]) }
 	switch m[0] {
@@ -203,8 +202,8 @@ func (l *link) planFor(w *wire, m []byte) *plan {
 	return nil
 }
 
-// answers forwards what the server says. What belongs to a plan is kept until the
-// server is ready for the next statement: then this one is committed.
+// answers forwards the server's messages. An answer that a plan waits for is kept until
+// the server is ready for the next statement: only then is this one committed.
 func (l *link) answers() {
 	var kept []byte
 	for {

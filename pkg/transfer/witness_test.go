@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// wish is what somebody sends with a key: a transfer, or the reversal of one.
+// wish is a request that is sent with a key: a transfer, or the reversal of one.
 type wish struct {
 	client, key string
 	owner       string // who must own from; empty for a reversal
@@ -23,31 +23,30 @@ type wish struct {
 	reverses    string // id of the transfer, or empty
 }
 
-// ending is a terminal answer, and to whom.
+// ending is a terminal answer and the request that got it.
 type ending struct {
 	wish
 	status, body string
 }
 
-// witness remembers what was sent with every key and how it was answered, so that
-// problems can compare that with what is stored.
+// witness remembers all requests of every key and their answers, so that problems can
+// compare them with the database.
 type witness struct {
 	answers atomic.Int64
 
-	mutex  sync.Mutex
-	wishes map[string][]wish // by key
-	told   map[string]map[ending]int
-	odd    []string // answers that nobody may get, whatever is stored
-	count  map[string]int
+	mutex   sync.Mutex
+	wishes  map[string][]wish         // by key
+	endings map[string]map[ending]int // by key
+	odd     []string                  // answers that are wrong, whatever is stored
+	count   map[string]int
 }
 
 func newWitness() *witness {
-	return &witness{wishes: map[string][]wish{}, told: map[string]map[ending]int{}, count: map[string]int{}}
+	return &witness{wishes: map[string][]wish{}, endings: map[string]map[ending]int{}, count: map[string]int{}}
 }
 
-// ask sends w and remembers the answer. The key goes along as the trace context: it
-// comes back in the event of the transfer that it made, which says whose a
-// transfer is without asking the row of the key.
+// ask sends w and remembers the answer. It sends the key as the trace context, too: so the
+// transfer's event names the key, independently of the key's row.
 func (v *witness) ask(ctx context.Context, store *transfer.Store, w wish) (transfer.Answer, error) {
 	v.mutex.Lock()
 	known := false
@@ -78,19 +77,19 @@ func (v *witness) ask(ctx context.Context, store *transfer.Store, w wish) (trans
 	case answer.Status == transfer.InProgress:
 		v.count[transfer.InProgress]++
 		if len(answer.Body) > 0 {
-			v.odd = append(v.odd, fmt.Sprintf("key %s is in progress, and %s", w.key, answer.Body))
+			v.odd = append(v.odd, fmt.Sprintf("key %s is in progress, but has the answer %s", w.key, answer.Body))
 		}
 	default:
 		v.count[word(answer)]++
-		if v.told[w.key] == nil {
-			v.told[w.key] = map[ending]int{}
+		if v.endings[w.key] == nil {
+			v.endings[w.key] = map[ending]int{}
 		}
-		v.told[w.key][ending{w, answer.Status, string(answer.Body)}]++
+		v.endings[w.key][ending{w, answer.Status, string(answer.Body)}]++
 	}
 	return answer, err
 }
 
-// word is what an answer is counted as: SUCCEEDED, or the reason of FAILED.
+// word returns the word that an answer is counted as: SUCCEEDED, or the reason of FAILED.
 func word(a transfer.Answer) string {
 	if _, after, found := strings.Cut(string(a.Body), `"errorCode":"`); found {
 		return strings.TrimSuffix(after, `"}`)
@@ -105,24 +104,24 @@ func kind(err error) string {
 	return "other"
 }
 
-// expected reports whether a caller may get err: the key is for another request, the
-// currencies differ, it is not known how it ended, or the caller itself hung up.
+// expected reports whether a caller may get err: the key is used for another request, the
+// currencies differ, the outcome is unknown, or the caller itself hung up.
 func expected(ctx context.Context, err error) bool {
 	return errors.Is(err, idempotency.ErrReused) || errors.Is(err, transfer.ErrCurrencies) ||
 		fault.Of(err) == fault.Unavailable || ctx.Err() != nil && errors.Is(err, ctx.Err())
 }
 
-// heard reports whether somebody was told how the request of key ended.
+// heard reports whether a caller was answered how the request of key ended.
 func (v *witness) heard(key string) bool {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
-	return len(v.told[key]) > 0
+	return len(v.endings[key]) > 0
 }
 
-// mustBe asks and fails the test unless the answer is the status.
+// mustBe sends w and fails the test unless the answer has the status.
 func (v *witness) mustBe(t *testing.T, store *transfer.Store, w wish, status string) {
 	t.Helper()
 	if answer, err := v.ask(t.Context(), store, w); err != nil || answer.Status != status {
-		t.Errorf("%+v %s, %v; want %s", answer, answer.Body, err, status)
+		t.Errorf("answered %+v %s, %v; want %s", answer, answer.Body, err, status)
 	}
 }
