@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The broker stops and comes back: nobody waits for it, and whoever listened is
-// told to look, because messages were missed.
+// The broker stops and comes back. No call waits for it, and each listener gets a token
+// afterwards, because nudges were missed.
 func TestBrokerStopsAndComesBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,49 +26,49 @@ func TestBrokerStopsAndComesBack(t *testing.T) {
 		there.Tell(t.Context(), "u_1")
 		return there.Lost() > before
 	})
-	quick(t, "telling", func() {
+	quick(t, "Tell", func() {
 		for range 10_000 {
 			there.Tell(t.Context(), "u_1")
 		}
 	})
 	if n := there.Lost(); n < 10_000 {
-		t.Errorf("%d lost: something is buffered", n)
+		t.Errorf("%d nudges lost, want all: some were buffered", n)
 	}
 	third, stop, err := here.Listen("u_3")
 	kit.Must(t, err)
 	defer stop()
 	if len(first)+len(second)+len(third) != 0 {
-		t.Error("a token while the broker is away")
+		t.Error("a listener got a token while the broker is away")
 	}
 
 	start(t, dir, broker)
 	await(t, "first", first)
 	await(t, "second", second)
-	await(t, "third, who came meanwhile", third)
+	await(t, "third, which came meanwhile", third)
 	up(t, there)
 	up(t, here)
 	drain([]<-chan struct{}{first, second, third})
 	there.Tell(t.Context(), "u_3")
 	await(t, "a nudge afterwards", third)
 	if len(first)+len(second) != 0 {
-		t.Error("others were nudged too")
+		t.Error("other users were nudged, too")
 	}
 }
 
-// A hub that is used before there is a broker connects when it comes.
+// A hub that is used before the broker runs connects when the broker starts.
 func TestBrokerComesLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	broker := start(t, dir)
 	kit.Must(t, broker.Stop())
 	h := hub(t, broker.URL())
-	quick(t, "telling", func() {
+	quick(t, "Tell", func() {
 		for range 1000 {
 			h.Tell(t.Context(), "u_1")
 		}
 	})
 	var nudges <-chan struct{}
-	quick(t, "listening", func() {
+	quick(t, "Listen", func() {
 		var stop func()
 		var err error
 		nudges, stop, err = h.Listen("u_1")
@@ -83,8 +83,8 @@ func TestBrokerComesLater(t *testing.T) {
 	await(t, "a nudge", nudges)
 }
 
-// In the broker's place something takes connections and never says a word, so
-// that each attempt hangs until it times out. Callers do not notice.
+// At the broker's address something accepts connections and never answers, so each attempt
+// to connect hangs until it times out. Callers of the hub do not notice.
 func TestBrokerHangs(t *testing.T) {
 	t.Parallel()
 	for name, used := range map[string]bool{"at first": false, "later": true} {
@@ -105,7 +105,7 @@ func TestBrokerHangs(t *testing.T) {
 			}
 			<-taken // an attempt is under way, and holds the library's lock
 			for i := range 20 {
-				quick(t, "telling and listening", func() {
+				quick(t, "Tell and Listen", func() {
 					userID := fmt.Sprintf("u_%d", i)
 					h.Tell(t.Context(), userID)
 					_, stop, err := h.Listen(userID)
@@ -114,18 +114,18 @@ func TestBrokerHangs(t *testing.T) {
 				})
 			}
 			if used && len(before) != 0 {
-				t.Error("a token without a broker")
+				t.Error("a listener got a token without a broker")
 			}
 			began := time.Now()
 			h.Close()
 			if took := time.Since(began); took > live.CloseWait+prompt {
-				t.Errorf("Close took %s", took)
+				t.Errorf("Close took %s, want %s at most", took, live.CloseWait+prompt)
 			}
 		})
 	}
 }
 
-// mute listens at the address of at, and reports when somebody connected.
+// mute listens at the address of at, never answers, and reports each connection.
 func mute(t *testing.T, at string) (taken chan struct{}) {
 	t.Helper()
 	u, err := url.Parse(at)

@@ -9,12 +9,12 @@ const (
 // CloseWait bounds Close.
 const CloseWait = closeWait
 
-// Stall keeps the hub from handing nudges on until release is called.
+// Stall keeps the hub from passing nudges to its listeners until release is called.
 func (h *Hub) Stall() (release func()) {
 	h.listeners.mutex.Lock()
 	return h.listeners.mutex.Unlock
 }
 
-// Waiting returns how many nudges wait to be handed on, and whether some that
-// came after them were missed.
+// Waiting returns how many nudges wait to be passed on, and whether later ones were
+// dropped.
 func (h *Hub) Waiting() (nudges int, missed bool) { return len(h.incoming), len(h.missed) > 0 }

@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Whoever tells and whoever listens are different processes. After its first
-// token a listener misses nothing: the broker knows of it by then.
+// One process nudges, another one listens. After its first token a listener misses
+// nothing: by then the broker has its subscription.
 func TestTellReachesTheUserAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	url := kit.NATS(t).URL()
@@ -27,15 +27,15 @@ func TestTellReachesTheUserAndNobodyElse(t *testing.T) {
 		there.Tell(t.Context(), userID)
 		await(t, "the nudge of "+userID, nudges)
 		if len(other) != 0 {
-			t.Fatalf("%s_ was nudged", userID)
+			t.Fatalf("%s_ was nudged, too", userID)
 		}
 	}
 	if n := there.Lost(); n != 0 {
-		t.Errorf("%d lost", n)
+		t.Errorf("%d nudges lost, want none", n)
 	}
 }
 
-// However often a user is told of, a reader that is busy finds one token.
+// However often a user is nudged, a busy listener finds one token.
 func TestNudgesCoalesce(t *testing.T) {
 	t.Parallel()
 	h := connected(t, kit.NATS(t).URL())
@@ -43,11 +43,11 @@ func TestNudgesCoalesce(t *testing.T) {
 	for range 500 {
 		h.Tell(t.Context(), "u_1")
 	}
-	h.Tell(t.Context(), "u_2") // comes after all of them
+	h.Tell(t.Context(), "u_2") // arrives after all of them
 	await(t, "the last nudge", last)
 	await(t, "the token", nudges)
 	if len(nudges) != 0 {
-		t.Error("a second token")
+		t.Error("the listener got a second token")
 	}
 }
 
@@ -66,11 +66,11 @@ func TestUnsafeUserIDs(t *testing.T) {
 	for _, userID := range unsafe {
 		h.Tell(t.Context(), userID)
 		if nudges, stop, err := h.Listen(userID); !errors.Is(err, live.ErrUserID) || nudges != nil || stop != nil {
-			t.Errorf("Listen(%q): %v", userID, err)
+			t.Errorf("Listen(%q): %v, want ErrUserID", userID, err)
 		}
 	}
 	if n := h.Lost(); n != int64(len(unsafe)) {
-		t.Errorf("%d lost of %d", n, len(unsafe))
+		t.Errorf("%d nudges lost, want all %d", n, len(unsafe))
 	}
 	for _, userID := range []string{"u_01h455vb4pex5vsknk084sn02q", "-", "_", "AZaz09", strings.Repeat("u", 128)} {
 		nudges := listen(t, h, userID)
@@ -79,7 +79,7 @@ func TestUnsafeUserIDs(t *testing.T) {
 		msg, err := everything.NextMsg(kit.Patience)
 		kit.Must(t, err)
 		if msg.Subject != "live."+userID || len(msg.Data) != 0 {
-			t.Errorf("%q was sent to %q", msg.Data, msg.Subject)
+			t.Errorf("%q was sent to %q, want no data to live.%s", msg.Data, msg.Subject, userID)
 		}
 	}
 	if fault.Of(live.ErrUserID) != fault.Invalid {
@@ -87,7 +87,7 @@ func TestUnsafeUserIDs(t *testing.T) {
 	}
 }
 
-// The last listener of a user takes the subscription with it; others stay.
+// The subscription of a user ends with their last listener, and not before.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	url := kit.NATS(t).URL()
@@ -105,11 +105,11 @@ func TestStop(t *testing.T) {
 	stopFirst()
 	stopFirst()
 	if !known() {
-		t.Error("the second listener is gone too")
+		t.Error("the subscription ended with the first listener")
 	}
-	await(t, "second still", second)
+	await(t, "second, after the first stopped", second)
 	if len(first) != 0 {
-		t.Error("a token after stop")
+		t.Error("a listener got a token after it stopped")
 	}
 	stopSecond()
 	kit.Eventually(t, "nobody is subscribed", func() bool { return !known() })
@@ -140,7 +140,7 @@ func TestThousandListeners(t *testing.T) {
 		await(t, "first tokens", nudges)
 	}
 	listening := time.Since(began)
-	up(t, h) // nobody is given a first token any more
+	up(t, h) // from now on no listener gets a first token
 	drain(list)
 	began = time.Now()
 	for i := range users {
@@ -162,9 +162,9 @@ func drain(list []<-chan struct{}) {
 	}
 }
 
-// Nudges that came faster than they could be handed on were dropped: everyone is
-// told to look. Nudges that go out faster than they can be sent are dropped too,
-// and whoever tells does not wait.
+// Nudges that arrive faster than the hub can pass them on are dropped: then every listener
+// gets a token. Nudges that are made faster than they can be sent are dropped, too, and
+// Tell does not wait.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	url := kit.NATS(t).URL()
@@ -173,25 +173,25 @@ func TestOverflow(t *testing.T) {
 	_ = listen(t, h, "u_flood")
 	release := sync.OnceFunc(h.Stall())
 	defer release()
-	for range live.IncomingSize + 1 { // one is in the hub's hands
+	for range live.IncomingSize + 1 { // the hub has taken one out of the queue
 		kit.Must(t, conn.Publish("live.u_flood", nil))
 	}
 	kit.Eventually(t, "no room is left", func() bool { n, _ := h.Waiting(); return n == live.IncomingSize })
 	kit.Must(t, conn.Publish("live.u_1", nil))
 	kit.Eventually(t, "one is dropped", func() bool { _, missed := h.Waiting(); return missed })
-	quick(t, "telling", func() {
+	quick(t, "Tell", func() {
 		for range live.OutgoingSize + 10 {
 			h.Tell(t.Context(), "u_2")
 		}
 	})
 	if n := h.Lost(); n != 10 {
-		t.Errorf("%d lost, want 10", n)
+		t.Errorf("%d nudges lost, want 10", n)
 	}
 	release()
-	await(t, "the nudge that was dropped", nudges)
+	await(t, "a token for the nudge that was dropped", nudges)
 }
 
-// Everything at once, for the race detector.
+// All methods run at once, for the race detector.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
 	h := hub(t, kit.NATS(t).URL())
@@ -220,7 +220,7 @@ func TestAtOnce(t *testing.T) {
 	group.Wait()
 }
 
-// Close sends what waits; afterwards a hub does nothing.
+// Close sends the nudges that wait; afterwards a hub does nothing.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	url := kit.NATS(t).URL()
@@ -234,13 +234,13 @@ func TestClose(t *testing.T) {
 	}
 	there.Close()
 	for _, nudges := range list {
-		await(t, "what was told before Close", nudges)
+		await(t, "a nudge made before Close", nudges)
 	}
 	there.Close()
 	there.Connect()
 	there.Tell(t.Context(), "u_1")
 	if _, _, err := there.Listen("u_1"); fault.Of(err) != fault.Unavailable {
-		t.Errorf("Listen after Close: %v", err)
+		t.Errorf("Listen after Close: %v, want Unavailable", err)
 	}
 	never := live.New(url, "never used")
 	never.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// doorman refuses everybody while closed.
+// doorman is NATS' authentication; it refuses every client while closed.
 type doorman struct {
 	closed  atomic.Bool
 	refused atomic.Int32
@@ -36,8 +36,8 @@ func (d *doorman) serve(t *testing.T, port int) *server.Server {
 	return s
 }
 
-// The broker refuses our password, at first and again later (a rotation): the
-// hub goes on trying and its listeners are told when it is let in.
+// The broker refuses the password, at first and again later (a rotation). The hub keeps
+// trying, and its listeners get a token when it is let in.
 func TestBrokerRefuses(t *testing.T) {
 	t.Parallel()
 	port, err := proc.FreePort(0)
@@ -54,7 +54,7 @@ func TestBrokerRefuses(t *testing.T) {
 		before := d.refused.Load()
 		kit.Eventually(t, "refused thrice", func() bool { return d.refused.Load() >= before+3 })
 		if len(nudges) != 0 {
-			t.Error("a token from a broker that refuses")
+			t.Error("a listener got a token while the broker refuses the hub")
 		}
 		d.closed.Store(false)
 		await(t, "let in", nudges)

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// prompt is what "never waits" must keep to on a busy machine; dialling a
-	// broker that hangs takes three seconds.
+	// prompt bounds a call that never waits, on a busy machine; dialling a broker that
+	// hangs takes three seconds.
 	prompt = time.Second
 )
 
@@ -37,7 +37,7 @@ func hub(t testing.TB, url string) *live.Hub {
 	return h
 }
 
-// connected is a hub whose connection is up, so that what it tells is sent.
+// connected returns a hub whose connection is up, so that its nudges are sent.
 func connected(t testing.TB, url string) *live.Hub {
 	t.Helper()
 	h := hub(t, url)
@@ -54,7 +54,7 @@ func up(t testing.TB, h *live.Hub) {
 	await(t, "the connection", nudges)
 }
 
-// listen returns a channel whose first token came: the broker knows of it.
+// listen returns a channel after its first token: the broker has the subscription.
 func listen(t testing.TB, h *live.Hub, userID string) <-chan struct{} {
 	t.Helper()
 	nudges, stop, err := h.Listen(userID)
@@ -73,7 +73,7 @@ func await(t testing.TB, what string, nudges <-chan struct{}) {
 	}
 }
 
-// raw is a connection that is not ours.
+// raw returns a plain connection to the broker, without a hub.
 func raw(t testing.TB, url string) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(url)
@@ -82,7 +82,7 @@ func raw(t testing.TB, url string) *nats.Conn {
 	return conn
 }
 
-// start starts NATS in dir; again says where it was before, if it was.
+// start starts NATS in dir, at the same address as again, if given.
 func start(t testing.TB, dir string, again ...*natsserver.Server) *natsserver.Server {
 	t.Helper()
 	n, err := natsserver.Start(t.Context(), natsserver.Options{Dir: dir})
@@ -90,18 +90,18 @@ func start(t testing.TB, dir string, again ...*natsserver.Server) *natsserver.Se
 	t.Cleanup(func() { _ = n.Stop() })
 	for _, before := range again {
 		if before.URL() != n.URL() {
-			t.Fatalf("NATS came back at %s", n.URL())
+			t.Fatalf("NATS came back at %s, want %s", n.URL(), before.URL())
 		}
 	}
 	return n
 }
 
-// quick fails when do waits for something.
+// quick fails the test if do waits for something.
 func quick(t testing.TB, what string, do func()) {
 	t.Helper()
 	began := time.Now()
 	do()
 	if took := time.Since(began); took > prompt {
-		t.Errorf("%s took %s", what, took)
+		t.Errorf("%s took %s, want %s at most", what, took, prompt)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Many instances get the same events at once, in batches that overlap in every
-// way: one notification each, and nobody meets a deadlock.
+// Many instances get the same events at once, in batches that overlap in every way: each
+// event makes one notification, and there is no deadlock.
 func TestAcceptTheSameEventsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -52,16 +52,16 @@ func TestAcceptTheSameEventsAtOnce(t *testing.T) {
 		t.Errorf("%d notifications, %d reported, of %d events", n, created.Load(), events)
 	}
 	if n := f.count(`notification.processed_events`); n != events {
-		t.Errorf("%d processed events", n)
+		t.Errorf("%d processed events, want %d", n, events)
 	}
-	// Accept would try again after a deadlock: Postgres counted them, when the
-	// connections that met them are gone.
+	// Accept retries after a deadlock, so the test reads Postgres' count of them. It is
+	// complete once the workers' connections are closed.
 	pool.Close()
 	kit.Eventually(t, "the workers' connections are gone", func() bool {
 		return f.count(`pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`) == 0
 	})
 	if n := f.count(`generate_series(1, (SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()))`); n != 0 {
-		t.Errorf("%d deadlocks", n)
+		t.Errorf("%d deadlocks, want none", n)
 	}
 }
 
@@ -72,17 +72,17 @@ func TestAcceptDuplicatesInsideABatch(t *testing.T) {
 	list = append(list, list...)
 	list = append(list, list[2])
 	if created, err := f.store.Accept(f.ctx, list); err != nil || created != 5 {
-		t.Fatalf("created %d, %v", created, err)
+		t.Fatalf("created %d, %v; want 5", created, err)
 	}
 	if created, err := f.store.Accept(f.ctx, list); err != nil || created != 0 {
-		t.Fatalf("again: created %d, %v", created, err)
+		t.Fatalf("again: created %d, %v; want none", created, err)
 	}
 	if created, err := f.store.Accept(f.ctx, nil); err != nil || created != 0 {
-		t.Fatalf("no events: created %d, %v", created, err)
+		t.Fatalf("no events: created %d, %v; want none", created, err)
 	}
 }
 
-// The same event written in another case is the same event.
+// An event id in upper case is the same event.
 func TestAcceptKnowsAnEventInAnySpelling(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -90,12 +90,12 @@ func TestAcceptKnowsAnEventInAnySpelling(t *testing.T) {
 	upper := r
 	upper.ID = strings.ToUpper(r.ID)
 	if created, err := f.store.Accept(f.ctx, []event.Record{r, upper}); err != nil || created != 1 {
-		t.Errorf("created %d, %v", created, err)
+		t.Errorf("created %d, %v; want 1", created, err)
 	}
 }
 
-// An event is remembered for longer than its notification: retention does not
-// tell anybody twice.
+// An event is remembered for longer than its notification, so that retention does not let
+// a user be notified twice.
 func TestAcceptAfterTheNotificationIsGone(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -108,7 +108,7 @@ func TestAcceptAfterTheNotificationIsGone(t *testing.T) {
 	}
 }
 
-// poison are events that can never be accepted.
+// poison returns events that can never be accepted.
 func poison() map[string]event.Record {
 	change := func(do func(*event.Record)) event.Record {
 		r := record("u_1")
@@ -133,7 +133,7 @@ func poison() map[string]event.Record {
 	}
 }
 
-// randomText cannot be compressed to fit into an index page.
+// randomText returns text that does not fit into an index page, even compressed.
 func randomText(n int) string {
 	var b strings.Builder
 	for b.Len() < n {
@@ -142,7 +142,7 @@ func randomText(n int) string {
 	return b.String()
 }
 
-// Poison is known as such, whatever Postgres calls it, and takes nothing with it.
+// Poison is recognised, whichever error Postgres returns, and its batch changes nothing.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -151,14 +151,14 @@ func TestPoison(t *testing.T) {
 		_, err := f.store.Accept(f.ctx, []event.Record{good, r})
 		switch {
 		case err == nil && name == "payload nested too deep":
-			continue // this server's stack takes it
+			continue // this server's stack is large enough
 		case err == nil:
 			t.Errorf("%s: accepted", name)
 		case !notification.Poison(err):
-			t.Errorf("%s: not poison, so it would come again for ever: %.200v", name, err)
+			t.Errorf("%s: not poison, so it would be redelivered for ever: %.200v", name, err)
 		}
 		if n := f.count(`notification.processed_events WHERE event_id = $1`, good.ID); n != 0 {
-			t.Errorf("%s: half a batch was accepted", name)
+			t.Errorf("%s: the batch was refused, but its good event was accepted", name)
 		}
 	}
 }
@@ -189,18 +189,18 @@ func TestAwayIsNotPoison(t *testing.T) {
 	} {
 		_, err := accept()
 		if err == nil || notification.Poison(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want an error that is not poison", name, err)
 		}
 		if name != "cancelled" && name != "no such table" && fault.Of(err) != fault.Unavailable {
 			t.Errorf("%s is not Unavailable: %v", name, err)
 		}
 	}
 	if n := f.count(`notification.notification_dlq`); n != 0 {
-		t.Errorf("%d dead letters", n)
+		t.Errorf("%d dead letters, want none", n)
 	}
 }
 
-// A dead letter keeps what came, byte for byte, and takes any text beside it.
+// A dead letter keeps the message byte for byte, and takes any text beside it.
 func TestDeadLetterKeepsWhatCame(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -218,9 +218,9 @@ func TestDeadLetterKeepsWhatCame(t *testing.T) {
 		}
 	}
 	if n := f.count(`notification.notification_dlq WHERE raw_message = $1 AND raw_headers->'a' = '["1", "2"]'`, all); n != 1 {
-		t.Error("the letter is not as it came")
+		t.Error("no dead letter has the bytes and headers of its message")
 	}
 	if n := f.count(`notification.notification_dlq WHERE raw_message = ''`); n != 2 {
-		t.Errorf("%d letters without data", n)
+		t.Errorf("%d letters without data, want 2", n)
 	}
 }

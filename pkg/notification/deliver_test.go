@@ -23,11 +23,11 @@ import (
 
 var errTest = errors.New("the receiver says no")
 
-// What a channel answers decides what becomes of the notification.
+// The channel's answer decides what becomes of the notification.
 func TestChannelAnswers(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	ids := f.told(6)
+	ids := f.pending(6)
 	answers := map[string]func() error{
 		ids[0]: func() error { return nil },
 		ids[1]: func() error { return errTest },
@@ -64,7 +64,7 @@ func TestChannelAnswers(t *testing.T) {
 	}
 	if n := f.count(`notification.notification_dlq WHERE event_id = $1 AND user_id = 'u_1' AND event_type = 'EntitlementGranted'
 		AND payload->>'event_id' = event_id AND raw_message IS NULL AND error = $2`, ids[2], errTest.Error()); n != 1 {
-		t.Error("the dead letter does not tell what failed")
+		t.Error("the dead letter does not name the event, its user and the error")
 	}
 }
 
@@ -72,7 +72,7 @@ func TestMaxAttempts(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.policy.MaxAttempts = 3
-	ids := f.told(1)
+	ids := f.pending(1)
 	for n := 1; n <= 3; n++ {
 		report := f.step(channel(func(_ context.Context, o notification.Outgoing) error {
 			if o.Attempt != n {
@@ -81,58 +81,58 @@ func TestMaxAttempts(t *testing.T) {
 			return errTest
 		}))
 		if dead := n == 3; report.Claimed != 1 || (report.Dead == 1) != dead || (report.Retried == 1) == dead {
-			t.Errorf("attempt %d: %+v", n, report)
+			t.Errorf("attempt %d reported %+v, want it retried, and dead after the third", n, report)
 		}
 		f.due()
 	}
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Attempts != 3 || r.Letters != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("the notification is %+v, want FAILED after 3 attempts with a dead letter", r)
 	}
 	if report := f.step(channel(nil)); report.Claimed != 0 {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want nothing claimed", report)
 	}
 }
 
-// A worker killed at the last attempt leaves a notification that ends FAILED,
-// with its dead letter and without being sent once more.
+// A notification whose worker was killed at the last attempt ends FAILED, with a dead
+// letter, and is not sent again.
 func TestKilledAtTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	ids := f.told(1)
+	ids := f.pending(1)
 	f.exec(`UPDATE notification.notifications SET status = 'PROCESSING', attempt_count = 10, claim_size = 1, claim_token = gen_random_uuid(), lease_until = now()`)
 	report := f.step(channel(func(context.Context, notification.Outgoing) error { t.Error("sent"); return nil }))
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Letters != 1 || report.Dead != 1 {
-		t.Errorf("%+v, %+v", r, report)
+		t.Errorf("the notification is %+v and the step reported %+v, want FAILED with a dead letter", r, report)
 	}
 }
 
-// FAILED and its dead letter are one statement: both or none.
+// FAILED and the dead letter are written by one statement: both or none.
 func TestFailedAndDeadLetterAreBothOrNone(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	ids := f.told(1)
+	ids := f.pending(1)
 	f.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''the disk is full''; END'`)
 	f.exec(`CREATE TRIGGER refuse BEFORE INSERT ON notification.notification_dlq FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	never := channel(func(context.Context, notification.Outgoing) error { return notification.Never(errTest) })
 	if _, err := f.deliverer(never).Step(f.ctx); err == nil {
-		t.Error("no error")
+		t.Error("Step returned no error when the dead letter was refused")
 	}
 	if r := f.row(ids[0]); r.Status != "PROCESSING" || r.Letters != 0 {
-		t.Fatalf("without a letter: %+v", r)
+		t.Fatalf("with the dead letter refused the notification is %+v, want PROCESSING", r)
 	}
 	f.exec(`DROP TRIGGER refuse ON notification.notification_dlq`)
 	f.due()
 	f.step(never)
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Letters != 1 {
-		t.Fatalf("with a letter: %+v", r)
+		t.Fatalf("afterwards the notification is %+v, want FAILED with a dead letter", r)
 	}
 }
 
-// One receiver hangs until time is up: the others are told meanwhile.
+// One receiver hangs until time is up: the other notifications are sent meanwhile.
 func TestSlowReceiverStopsNobody(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	ids := f.told(60)
+	ids := f.pending(60)
 	slow := map[string]bool{ids[0]: true, ids[1]: true, ids[30]: true}
 	release := make(chan struct{})
 	var others sent
@@ -157,21 +157,21 @@ func TestSlowReceiverStopsNobody(t *testing.T) {
 		}
 		ended <- report
 	}()
-	kit.Eventually(t, "the others are told", func() bool { return others.count() == 57 })
+	kit.Eventually(t, "the others are sent", func() bool { return others.count() == 57 })
 	close(release)
 	if report := <-ended; report.Done != 57 || report.Retried != 3 {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want 57 done and 3 retried", report)
 	}
 }
 
-// A notification whose turn never came, because others took all the time, was
-// not tried: it keeps its attempts, however often that happens.
+// A notification whose turn never came, because others took all the time, keeps its
+// attempts, however often that happens.
 func TestNotSentIsNotAnAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.policy.Lease = time.Second
 	f.policy.MaxAttempts = 1
-	f.told(40)
+	f.pending(40)
 	var tried sent
 	f.step(channel(func(ctx context.Context, o notification.Outgoing) error {
 		tried.add(o.ID)
@@ -179,7 +179,7 @@ func TestNotSentIsNotAnAttempt(t *testing.T) {
 		return ctx.Err()
 	}))
 	if tried.count() == 40 {
-		t.Fatal("all were tried; this test shows nothing")
+		t.Fatal("all were tried, so this test shows nothing")
 	}
 	if failed := f.count(`notification.notifications WHERE status = 'FAILED'`); failed > tried.count() {
 		t.Errorf("%d FAILED, only %d were ever sent", failed, tried.count())
@@ -189,8 +189,8 @@ func TestNotSentIsNotAnAttempt(t *testing.T) {
 	}
 }
 
-// A deliverer sleeps longer than its lease; the next one still holds the
-// notification or is done, and what it did stays.
+// A deliverer sleeps longer than its lease. The next one still holds the notification, or
+// is done with it: the sleeper overwrites neither.
 func TestDelivererPausedLongerThanItsLease(t *testing.T) {
 	t.Parallel()
 	for _, successor := range []string{"holds", "done"} {
@@ -198,7 +198,7 @@ func TestDelivererPausedLongerThanItsLease(t *testing.T) {
 			t.Run(successor+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				f := setup(t)
-				ids := f.told(1)
+				ids := f.pending(1)
 				wake := f.paused(answer)
 				f.due()
 				wakeSecond, want := func() lease.Report { return f.step(channel(nothing)) }, "SENT"
@@ -208,22 +208,22 @@ func TestDelivererPausedLongerThanItsLease(t *testing.T) {
 					wakeSecond()
 				}
 				if report := wake(); report != (lease.Report{Claimed: 1, LostLease: 1}) {
-					t.Errorf("the sleeper: %+v", report)
+					t.Errorf("the sleeper reported %+v, want Claimed: 1, LostLease: 1", report)
 				}
 				if r := f.row(ids[0]); r.Status != want || r.Letters != 0 {
-					t.Errorf("overwritten: %+v", r)
+					t.Errorf("the sleeper overwrote it: %+v, want %s", r, want)
 				}
 				wakeSecond()
 				if r := f.row(ids[0]); r.Status != "SENT" || r.Letters != 0 {
-					t.Errorf("in the end: %+v", r)
+					t.Errorf("in the end the notification is %+v, want SENT", r)
 				}
 			})
 		}
 	}
 }
 
-// paused starts a deliverer and returns when it sleeps while it sends; answer is
-// what it gets when it is woken.
+// paused starts a deliverer and returns when it sleeps in the middle of sending. Once
+// woken, its channel returns answer.
 func (f *fixture) paused(answer error) (wake func() lease.Report) {
 	f.t.Helper()
 	asleep, awake, ended := make(chan struct{}), make(chan struct{}), make(chan lease.Report, 1)
@@ -250,7 +250,7 @@ func TestManyDeliverers(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.policy.Batch = 30
-	f.told(500)
+	f.pending(500)
 	var once sent
 	var total atomic.Int64
 	var group sync.WaitGroup
@@ -273,11 +273,11 @@ func TestManyDeliverers(t *testing.T) {
 	}
 	group.Wait()
 	if once.count() != 500 || total.Load() != 500 {
-		t.Errorf("%d sent, %d times", once.count(), total.Load())
+		t.Errorf("%d notifications were sent %d times, want 500 each once", once.count(), total.Load())
 	}
 }
 
-// The child is this test binary, run as a deliverer that is killed at work.
+// childDatabase makes this test binary a child: a deliverer that is killed at work.
 const childDatabase = "NOTIFICATION_TEST_DATABASE"
 
 func runChild() {
@@ -293,12 +293,12 @@ func runChild() {
 	os.Exit(3)
 }
 
-// Killed between sending and writing that down: it is sent again, with the same
-// id, so that the receiver can tell.
+// A deliverer is killed after it sent, before it records that: the notification is sent
+// again with the same id, so that the receiver recognises it.
 func TestKilledAfterSending(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	ids := f.told(1)
+	ids := f.pending(1)
 	child := exec.CommandContext(f.ctx, os.Args[0])
 	child.Env = append(os.Environ(), childDatabase+"="+f.database)
 	first, err := child.Output()
@@ -319,29 +319,29 @@ func TestKilledAfterSending(t *testing.T) {
 		t.Errorf("sent as %s, then as %s", first, second)
 	}
 	if r := f.row(ids[0]); r.Status != "SENT" || r.Attempts != 2 {
-		t.Errorf("%+v", r)
+		t.Errorf("the notification is %+v, want SENT after 2 attempts", r)
 	}
 }
 
-// A tick that ends while a batch is being sent lets the sends under way come to
-// their end: receivers may have them already, and a rollout is no failed attempt.
+// A tick that ends while a batch is being sent lets the sends under way finish: receivers
+// may have them already, and a rollout is no failed attempt.
 func TestTickEndsWhileSending(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.policy.MaxAttempts = 1
-	f.told(40)
+	f.pending(40)
 	tick, end := context.WithCancel(f.ctx)
 	var tried sent
 	report, err := f.deliverer(channel(func(ctx context.Context, o notification.Outgoing) error {
 		tried.add(o.ID)
-		end() // with this one, and what is sent beside it, on its way
+		end() // while this one, and those beside it, are being sent
 		return ctx.Err()
 	})).Step(tick)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if report.Dead != 0 || report.Done != tried.count() || report.Done == 40 {
-		t.Errorf("%+v, %d were sent", report, tried.count())
+		t.Errorf("the step reported %+v, want the %d that were sent done and none dead", report, tried.count())
 	}
 	if n := f.count(`notification.notifications WHERE status = 'PENDING' AND attempt_count = 0`); n != 40-report.Done {
 		t.Errorf("%d keep their attempts, want %d", n, 40-report.Done)

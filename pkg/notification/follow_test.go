@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// look reads until there is no more, and returns the ids in order.
+// look reads until the follower has no more, and returns the ids in order.
 func (f *fixture) look(follower *notification.Follower, limit int) []string {
 	f.t.Helper()
 	var ids []string
@@ -28,8 +28,8 @@ func (f *fixture) look(follower *notification.Follower, limit int) []string {
 	}
 }
 
-// A finishing statement waits while a later one commits: what it finishes appears
-// behind what a reader has seen already, and is not missed.
+// A statement that marks a notification SENT waits while a later one commits. Its
+// notification appears before one that a reader has seen already, and is not missed.
 func TestFollowerSeesWhatCommitsLate(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -62,7 +62,7 @@ func TestFollowerSeesWhatCommitsLate(t *testing.T) {
 	f.step(channel(nothing))
 	seen := f.look(follower, 10)
 	if len(seen) != 1 || seen[0] == early {
-		t.Fatalf("while the first finish waits: %v", seen)
+		t.Fatalf("while the first finish waits the follower has %v, want the later one", seen)
 	}
 	late, err := f.store.SentAt(f.ctx, "u_1", seen[0])
 	if err != nil {
@@ -72,27 +72,28 @@ func TestFollowerSeesWhatCommitsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if report := <-finished; report.Done != 1 {
-		t.Fatalf("%+v", report)
+		t.Fatalf("the first finish reported %+v, want 1 done", report)
 	}
 	if list := f.since("u_1", late, 10); len(list) != 0 {
 		t.Fatalf("%v: the commits were in order, so this test shows nothing", list)
 	}
 	if list := f.since("u_1", late.Add(-notification.Overlap), 10); len(list) != 2 || list[0].ID != early {
-		t.Errorf("Since an Overlap before has %v", list)
+		t.Errorf("Since, an Overlap earlier, has %v, want both with %s first", list, early)
 	}
 	if got := f.look(follower, 10); len(got) != 1 || got[0] != early {
 		t.Errorf("after the first finish: %v, want %s", got, early)
 	}
 	if got := f.look(follower, 10); len(got) != 0 {
-		t.Errorf("again: %v", got)
+		t.Errorf("the next look has %v, want nothing", got)
 	}
-	// A reader that saw only the later one and comes back.
+	// A reader reconnects that saw only the later one.
 	if got := f.look(f.store.Follow("u_1", late.Add(-notification.Overlap)), 10); len(got) != 2 {
-		t.Errorf("who comes back gets %v", got)
+		t.Errorf("a reader that reconnects gets %v, want both", got)
 	}
 }
 
-// All that a statement may take, and a look of many pages meanwhile.
+// A follower misses nothing that a statement finishes as late as its timeout allows, even
+// while a look reads many pages.
 func TestFollowerLooksBackFarEnough(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -105,7 +106,7 @@ func TestFollowerLooksBackFarEnough(t *testing.T) {
 		t.Helper()
 		for _, id := range ids {
 			if known[id] {
-				t.Errorf("%s twice", id)
+				t.Errorf("%s came twice", id)
 			}
 			known[id] = true
 		}
@@ -120,7 +121,7 @@ func TestFollowerLooksBackFarEnough(t *testing.T) {
 		}
 		return more
 	}
-	for late := 0; ; late++ { // each appears behind what was read last
+	for late := 0; ; late++ { // each appears before the last one read
 		more := next()
 		f.sent("u_1", 1, statement, 0)
 		if !more {
@@ -131,7 +132,7 @@ func TestFollowerLooksBackFarEnough(t *testing.T) {
 	if n := f.count(`notification.notifications`); len(known) != n {
 		t.Errorf("%d of %d", len(known), n)
 	}
-	for range 5 { // it goes on so, and nothing comes twice
+	for range 5 { // in later looks, too, nothing comes twice
 		f.sent("u_1", 1, statement, 0)
 		f.sent("u_1", 10, time.Second, 0)
 		add(f.look(follower, 7))
@@ -141,33 +142,33 @@ func TestFollowerLooksBackFarEnough(t *testing.T) {
 	}
 }
 
-// What appears while a look goes on, and is younger than the look, waits for the
-// next one, behind all that is older.
+// A notification that is sent after a look began waits for the next look, behind all that
+// are older.
 func TestFollowerEndsALookAtItsBeginning(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.sent("u_1", 10, time.Minute, time.Second)
 	follower := f.store.Follow("u_1", time.Time{})
 	if fresh, more, err := follower.Next(f.ctx, 6); err != nil || len(fresh) != 6 || !more {
-		t.Fatalf("%d, %t, %v", len(fresh), more, err)
+		t.Fatalf("the first page has %d, more %t, %v; want 6 and more", len(fresh), more, err)
 	}
 	f.sent("u_1", 1, 0, 0)
 	fresh, more, err := follower.Next(f.ctx, 5)
 	if err != nil || len(fresh) != 4 || more {
-		t.Fatalf("%d, %t, %v", len(fresh), more, err)
+		t.Fatalf("the second page has %d, more %t, %v; want 4 and no more", len(fresh), more, err)
 	}
 	if got := f.look(follower, 5); len(got) != 1 {
-		t.Errorf("the next look has %v", got)
+		t.Errorf("the next look has %v, want the one sent meanwhile", got)
 	}
 }
 
-// Deliverers send while readers follow: everybody gets everything, once.
+// A reader follows while a deliverer sends: it gets every notification once.
 func TestFollowersBesideDeliverers(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.policy.Batch = 20
 	const total = 400
-	f.told(total)
+	f.pending(total)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Since reads what it returns and no more, beside a user's 100,000 others, with
-// the plan for known values as with the one for any.
+// Since reads only the rows that it returns, though the user has 100,000 others: with the
+// custom plan as with the generic one.
 func TestSinceUsesItsIndex(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -58,8 +58,8 @@ func TestSinceUsesItsIndex(t *testing.T) {
 	}
 }
 
-// hotShare claims 3,000 PENDING rows and returns which part of the updates were
-// HOT. One connection makes the statistics exact: they are one backend's.
+// hotShare claims 3,000 PENDING rows and returns the share of the updates that were HOT.
+// With one connection the statistics are exact: they are one backend's.
 func hotShare(t *testing.T, prepare string) float64 {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(kit.Database(t))
@@ -73,7 +73,7 @@ func hotShare(t *testing.T, prepare string) float64 {
 	}
 	t.Cleanup(pool.Close)
 	f := &fixture{t: t, ctx: t.Context(), pool: pool, store: notification.NewStore(pool)}
-	f.told(3000)
+	f.pending(3000)
 	f.exec(prepare)
 	f.exec(`VACUUM ANALYZE notification.notifications`)
 	queue := lease.New(pool, lease.Table{Name: "notification.notifications", ID: "notification_id", InFlight: notification.Processing, Done: notification.Sent},
@@ -93,7 +93,7 @@ func hotShare(t *testing.T, prepare string) float64 {
 	return float64(hot) / float64(updated)
 }
 
-// Claims touch no index, the one of Since included.
+// Claims change no index, not even that of Since.
 func TestClaimsStayHOT(t *testing.T) {
 	t.Parallel()
 	if share := hotShare(t, `SELECT`); share < 0.9 {
@@ -101,15 +101,16 @@ func TestClaimsStayHOT(t *testing.T) {
 	}
 }
 
-// What the condition of the index is for.
+// With status in the condition of the index claims are not HOT: that is why the real index
+// has another condition.
 func TestClaimsStayHOTNaive(t *testing.T) {
 	t.Parallel()
 	if share := hotShare(t, `CREATE INDEX ON notification.notifications (user_id, sent_at) WHERE status = 'SENT'`); share >= 0.9 {
-		t.Errorf("%.0f %% are HOT with status in the condition; the other test shows nothing", 100*share)
+		t.Errorf("%.0f %% are HOT with status in the condition, so the other test shows nothing", 100*share)
 	}
 }
 
-// The migration's index is whole: a build that was cut off leaves an invalid one.
+// The migration's index is valid; a build that was interrupted would leave an invalid one.
 func TestSinceIndexIsValid(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

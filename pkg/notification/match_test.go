@@ -13,15 +13,15 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
 
-// matchOf is the event of a match of these players (JSON), with more fields.
+// matchOf returns the event of a match of these players (JSON), with more fields.
 func matchOf(players, more string) event.Record {
 	id := uuid.Must(uuid.NewV7()).String()
 	return event.Record{ID: id, Type: "MatchMade", Key: "m_1", OccurredAt: time.Now(), Payload: fmt.Appendf(nil,
 		`{"event_id":%q,"event_type":"MatchMade","occurred_at":"2026-11-21T08:00:00.1Z","match_id":"m_1","mode":"casual","players":%s%s}`, id, players, more)}
 }
 
-// Each player of a match is told their own view of it, in the words of their ticket:
-// a session that is not there is null, an error that is not there is left out.
+// Each player of a match is notified with their own view of it, in the form of their
+// ticket: without a session it is null, without an error that field is left out.
 func TestMatchIsToldToEach(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -48,13 +48,13 @@ func TestMatchIsToldToEach(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(payload, wanted) {
-				t.Errorf("%q: %s is told\n%v, want\n%v", more, p[0], payload, wanted)
+				t.Errorf("%q: %s is notified with\n%v, want\n%v", more, p[0], payload, wanted)
 			}
 		}
 	}
 }
 
-// What is no match is poison, and nobody is told half of it.
+// An invalid match is poison, and none of its players is notified.
 func TestMatchThatIsNone(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -63,10 +63,10 @@ func TestMatchThatIsNone(t *testing.T) {
 		`[{"user_id":"u_a"},{"user_id":7}]`, `{"user_id":"u_a"}`, `"u_a"`, `[{"user_id":"u_a"},{"user_id":"u_b"}`,
 	} {
 		if _, err := f.store.Accept(f.ctx, []event.Record{matchOf(players, "")}); err == nil || !notification.Poison(err) {
-			t.Errorf("%s: %v", players, err)
+			t.Errorf("%s: %v, want poison", players, err)
 		}
 	}
 	if n := f.count(`notification.notifications`); n != 0 {
-		t.Errorf("%d notifications", n)
+		t.Errorf("%d notifications, want none", n)
 	}
 }

@@ -16,12 +16,12 @@ func (f *fixture) one(userID string) notification.Notification {
 	f.t.Helper()
 	list, _, err := f.store.Inbox(f.ctx, userID, "", 10)
 	if err != nil || len(list) != 1 {
-		f.t.Fatalf("%v, %v", list, err)
+		f.t.Fatalf("%s has the notifications %v, %v; want one", userID, list, err)
 	}
 	return list[0]
 }
 
-// strangers are ids of which a user has no notification.
+// strangers returns ids that are no notification of the user.
 func strangers(others string) []string {
 	return []string{others, id.Text(id.Notification, id.New()), id.Text(id.User, id.New()), "", "n_", "n_1", "*", "\x00"}
 }
@@ -34,7 +34,7 @@ func TestMarkRead(t *testing.T) {
 		unread := f.one("u_1")
 		first, err := f.store.MarkRead(f.ctx, "u_1", unread.ID)
 		if err != nil || first.ReadAt == nil || first.Status != status || first.ID != unread.ID || first.EventID != unread.EventID || string(first.Payload) != string(unread.Payload) {
-			t.Fatalf("%+v, %v", first, err)
+			t.Fatalf("marked %+v, %v; want %+v with a time", first, err, unread)
 		}
 		again, err := f.store.MarkRead(f.ctx, "u_1", unread.ID)
 		if err != nil || !again.ReadAt.Equal(*first.ReadAt) || !f.one("u_1").ReadAt.Equal(*first.ReadAt) {
@@ -47,15 +47,15 @@ func TestMarkRead(t *testing.T) {
 	}
 	for _, stranger := range strangers(f.one("u_2").ID) {
 		if _, err := f.store.MarkRead(f.ctx, "u_1", stranger); !errors.Is(err, notification.ErrNotFound) {
-			t.Errorf("%q: %v", stranger, err)
+			t.Errorf("%q: %v, want ErrNotFound", stranger, err)
 		}
 	}
 	if f.one("u_2").ReadAt != nil || fault.Of(notification.ErrNotFound) != fault.NotFound {
-		t.Error("somebody else's was marked, or ErrNotFound is no fault.NotFound")
+		t.Error("another user's notification was marked, or ErrNotFound is no fault.NotFound")
 	}
 }
 
-// Two devices show it at once: there is one time, and both are told it.
+// Several devices mark a notification at once: one time is stored, and all get it.
 func TestMarkReadAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -78,7 +78,7 @@ func TestMarkReadAtOnce(t *testing.T) {
 		group.Wait()
 		for _, at := range append(times, *f.one("u_1").ReadAt) {
 			if !at.Equal(times[0]) {
-				t.Fatalf("read at %v", times)
+				t.Fatalf("the answers have the times %v, want one", times)
 			}
 		}
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Cleanup goes in short steps, and keeps FAILED notifications and dead letters.
+// Cleanup runs in short steps, and keeps FAILED notifications and dead letters.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	// Ids that are as old as their rows, as UUIDv7 are.
+	// As with UUIDv7, the ids are as old as their rows.
 	f.exec(`INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at, status, finished_at)
 		SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), 'u', 'EntitlementGranted', '{}', now(),
 			CASE WHEN n % 10 = 0 THEN 'FAILED' ELSE 'SENT' END, now() - interval '31 days'
 		FROM generate_series(1, 2500) n`)
 	f.exec(`INSERT INTO notification.processed_events SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '31 days' FROM generate_series(1, 2500) n`)
-	f.told(5)
+	f.pending(5)
 	f.step(channel(nothing))
 	keep := notification.Retention{Processed: 30 * day, Sent: 30 * day}
 	total := 0
@@ -30,28 +30,28 @@ func TestCleanup(t *testing.T) {
 			t.Fatal(err)
 		}
 		if deleted > 2000 {
-			t.Fatalf("one step deleted %d rows", deleted)
+			t.Fatalf("one step deleted %d rows, want 2000 at most", deleted)
 		}
 		total += deleted
 		if !more {
 			break
 		}
 		if step > 10 {
-			t.Fatal("it does not end")
+			t.Fatal("Cleanup does not end")
 		}
 	}
 	if total != 2250+2500 {
-		t.Errorf("%d deleted", total)
+		t.Errorf("%d rows were deleted, want %d", total, 2250+2500)
 	}
 	if failed, fresh, events := f.count(`notification.notifications WHERE status = 'FAILED'`),
 		f.count(`notification.notifications WHERE status = 'SENT'`), f.count(`notification.processed_events`); failed != 250 || fresh != 5 || events != 5 {
-		t.Errorf("kept: %d FAILED, %d SENT, %d processed", failed, fresh, events)
+		t.Errorf("kept: %d FAILED, %d SENT, %d processed; want 250, 5, 5", failed, fresh, events)
 	}
 }
 
 const day = 24 * time.Hour
 
-// ended writes notifications that ended so long ago.
+// ended inserts notifications that ended age ago.
 func (f *fixture) ended(from, to int, status string, age time.Duration) {
 	f.t.Helper()
 	f.exec(`INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at, status, finished_at)
@@ -59,8 +59,8 @@ func (f *fixture) ended(from, to int, status string, age time.Duration) {
 		FROM generate_series($1::int, $2) n`, from, to, status, age)
 }
 
-// FAILED notifications have a retention of their own, and take their letters along;
-// letters of messages that could not be read stay.
+// FAILED notifications have a retention of their own, and their dead letters are deleted
+// with them; letters of messages that could not be read stay.
 func TestCleanupOfFailed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -82,8 +82,8 @@ func TestCleanupOfFailed(t *testing.T) {
 	}
 }
 
-// An event is forgotten when it is long since it was processed, however old it is: it
-// may have come late.
+// An event is forgotten when its processing is long ago, however old the event is: it may
+// have come late.
 func TestProcessedEventsAreKeptByTheirTime(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -100,7 +100,7 @@ func TestProcessedEventsAreKeptByTheirTime(t *testing.T) {
 	}
 }
 
-// Cleanup reads what it deletes, and walks over nothing that stays.
+// Cleanup reads the rows that it deletes, and hardly any that stay.
 func TestCleanupReadsWhatItDeletes(t *testing.T) {
 	t.Parallel()
 	config := kit.Pool(t).Config()
@@ -126,6 +126,6 @@ func TestCleanupReadsWhatItDeletes(t *testing.T) {
 		t.Errorf("%d deleted, %v; want 1,000", deleted, err)
 	}
 	if n := read() - before; n > 5000 {
-		t.Errorf("it read %d rows to delete 1,000", n)
+		t.Errorf("Cleanup read %d rows to delete 1,000, want 5,000 at most", n)
 	}
 }

@@ -44,7 +44,7 @@ func setup(t testing.TB) *fixture {
 	return f
 }
 
-// record is an event that tells user something.
+// record returns an event that is to notify user.
 func record(user string) event.Record {
 	id := uuid.Must(uuid.NewV7()).String()
 	payload, err := json.Marshal(map[string]any{"event_id": id, "user_id": user, "version": 1})
@@ -62,8 +62,8 @@ func records(n int) []event.Record {
 	return list
 }
 
-// told makes n PENDING notifications and returns their event ids.
-func (f *fixture) told(n int) []string {
+// pending makes n PENDING notifications and returns their event ids.
+func (f *fixture) pending(n int) []string {
 	f.t.Helper()
 	list := records(n)
 	if created, err := f.store.Accept(f.ctx, list); err != nil || created != n {
@@ -123,7 +123,7 @@ func (f *fixture) row(eventID string) row {
 	return r
 }
 
-// channel does what a test says.
+// channel is a channel that calls the test's function.
 type channel func(context.Context, notification.Outgoing) error
 
 func (c channel) Send(ctx context.Context, o notification.Outgoing) error { return c(ctx, o) }
@@ -141,7 +141,7 @@ func (f *fixture) step(c notification.Channel) lease.Report {
 	return report
 }
 
-// sent counts what a channel was given.
+// sent counts the ids that a channel was given.
 type sent struct {
 	mutex sync.Mutex
 	ids   map[string]int
@@ -162,5 +162,5 @@ func (s *sent) count() int {
 	return len(s.ids)
 }
 
-// nothing is a channel to which every notification is welcome.
+// nothing is a channel's function that accepts every notification.
 func nothing(context.Context, notification.Outgoing) error { return nil }

@@ -12,8 +12,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// sent adds n notifications that were sent to a user, the first ago before now
-// and each a step after the one before.
+// sent inserts n notifications that were sent to a user: the first one ago before now,
+// each of the others a step after the one before.
 func (f *fixture) sent(userID string, n int, ago, step time.Duration) {
 	f.t.Helper()
 	f.exec(`INSERT INTO notification.notifications (notification_id, event_id, user_id, event_type, payload, occurred_at, status, finished_at)
@@ -34,19 +34,19 @@ func TestSince(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	if list := f.since("u_1", time.Time{}, 10); len(list) != 0 {
-		t.Fatalf("%v of nothing", list)
+		t.Fatalf("without notifications Since has %v", list)
 	}
 	f.accept(record("u_1"))
 	f.exec(`UPDATE notification.notifications SET status = 'FAILED', finished_at = now()`)
 	f.accept(record("u_1"), record("u_2"))
 	if list := f.since("u_1", time.Time{}, 10); len(list) != 0 {
-		t.Fatalf("%v was not sent", list)
+		t.Fatalf("Since has %v, which was not sent", list)
 	}
 	f.step(channel(nothing))
 	f.sent("u_1", 5, time.Hour, time.Minute)
 	all := f.since("u_1", time.Time{}, 10)
 	if len(all) != 6 || !slices.IsSortedFunc(all, func(a, b notification.Notification) int { return a.SentAt.Compare(*b.SentAt) }) {
-		t.Fatalf("%v", all)
+		t.Fatalf("Since has %v, want 6 in the order of their times", all)
 	}
 	inbox, _, err := f.store.Inbox(f.ctx, "u_1", "", 10)
 	if err != nil {
@@ -62,22 +62,22 @@ func TestSince(t *testing.T) {
 	for i, n := range all {
 		rest := f.since("u_1", *n.SentAt, 10)
 		if len(rest) != 5-i {
-			t.Errorf("%d after number %d", len(rest), i)
+			t.Errorf("%d after number %d, want %d", len(rest), i, 5-i)
 		}
 	}
 	for limit, want := range map[int]int{-1: 1, 0: 1, 1: 1, 4: 4, 1000: 6} {
 		if list := f.since("u_1", time.Time{}, limit); len(list) != want || list[0].ID != all[0].ID {
-			t.Errorf("limit %d: %d", limit, len(list))
+			t.Errorf("limit %d: %d notifications, want %d", limit, len(list), want)
 		}
 	}
 	f.sent("u_3", 150, time.Hour, time.Second)
 	if list := f.since("u_3", time.Time{}, 1000); len(list) != cursor.MaxPage {
-		t.Errorf("%d at once", len(list))
+		t.Errorf("%d notifications at once, want %d", len(list), cursor.MaxPage)
 	}
 }
 
-// A batch is sent at one moment: no page ends inside it, or the rest of it would
-// be lost to whoever goes on after the last.
+// The notifications of a batch have the same time, so no page ends inside a batch:
+// otherwise a reader that continues after the last one would miss the rest.
 func TestSinceKeepsABatchTogether(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -101,7 +101,7 @@ func TestSinceKeepsABatchTogether(t *testing.T) {
 		}
 	}
 	if len(known) != 506 || !slices.Equal(sizes, []int{503, 3}) {
-		t.Errorf("%d in pages of %v", len(known), sizes)
+		t.Errorf("%d in pages of %v, want 506 in pages of 503 and 3", len(known), sizes)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestSentAt(t *testing.T) {
 	f.accept(record("u_1"), record("u_2"))
 	pending := f.one("u_1").ID
 	if _, err := f.store.SentAt(f.ctx, "u_1", pending); !errors.Is(err, notification.ErrNotFound) {
-		t.Errorf("not sent yet: %v", err)
+		t.Errorf("before it is sent: %v, want ErrNotFound", err)
 	}
 	f.step(channel(nothing))
 	n := f.one("u_1")
@@ -121,7 +121,7 @@ func TestSentAt(t *testing.T) {
 	}
 	for _, stranger := range strangers(f.one("u_2").ID) {
 		if _, err := f.store.SentAt(f.ctx, "u_1", stranger); !errors.Is(err, notification.ErrNotFound) {
-			t.Errorf("%q: %v", stranger, err)
+			t.Errorf("%q: %v, want ErrNotFound", stranger, err)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestReadingFromADatabaseThatIsAway(t *testing.T) {
 	_, _, next := nowhere.Follow("u_1", time.Time{}).Next(t.Context(), 1)
 	for name, err := range map[string]error{"Since": since, "SentAt": sentAt, "MarkRead": read, "Next": next} {
 		if fault.Of(err) != fault.Unavailable {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want Unavailable", name, err)
 		}
 	}
 }

@@ -185,10 +185,10 @@ func TestReversal(t *testing.T) {
 	}
 	list, next, err := s.Transfers(t.Context(), a, "", 2)
 	if err != nil || len(list) != 2 || next == "" || list[0].Reverses != id || list[0].Kind != transfer.Reversal {
-		t.Errorf("%+v %q, %v", list, next, err)
+		t.Errorf("the first page is %+v, next %q, %v; want the reversal, the transfer and more", list, next, err)
 	}
 	if list, next, err = s.Transfers(t.Context(), a, next, 2); err != nil || len(list) != 1 || next != "" || list[0].Kind != transfer.Opening {
-		t.Errorf("%+v %q, %v", list, next, err)
+		t.Errorf("the last page is %+v, next %q, %v; want the opening", list, next, err)
 	}
 }
 

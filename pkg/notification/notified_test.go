@@ -12,16 +12,16 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
 
-// toldBy makes d remember whom it said were told.
-func (f *fixture) toldBy(d *notification.Deliverer) *[][]string {
+// calls records the users of each call that d makes of Told.
+func (f *fixture) calls(d *notification.Deliverer) *[][]string {
 	calls := &[][]string{}
 	d.Told = func(ctx context.Context, userIDs []string) {
 		if ctx.Err() != nil {
-			f.t.Errorf("told with a context that has ended: %v", ctx.Err())
+			f.t.Errorf("Told was called with a context that has ended: %v", ctx.Err())
 		}
-		// Another connection sees what is told of: it was committed.
+		// Another connection sees the notifications as SENT: they were committed.
 		if n := f.count(`notification.notifications WHERE status = 'SENT' AND user_id = ANY($1)`, userIDs); n == 0 {
-			f.t.Errorf("%v were told of nothing", userIDs)
+			f.t.Errorf("Told was called for %v, but nothing was sent to them", userIDs)
 		}
 		*calls = append(*calls, userIDs)
 	}
@@ -35,7 +35,7 @@ func (f *fixture) accept(list ...event.Record) {
 	}
 }
 
-// Once a batch, each user once, and only those for whom something was sent.
+// Told is called once for a batch, with each user to whom something was sent, once.
 func TestTold(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -59,14 +59,14 @@ func TestTold(t *testing.T) {
 		others.Done()
 		return nil
 	}))
-	calls := f.toldBy(d)
+	calls := f.calls(d)
 	report, err := d.Step(ctx)
 	if err != nil || report.Done != 9 || len(*calls) != 1 {
-		t.Fatalf("%+v, %v, called %d times", report, err, len(*calls))
+		t.Fatalf("the step reported %+v, %v, want 9 done; Told was called %d times, want 1", report, err, len(*calls))
 	}
 	users := slices.Sorted(slices.Values((*calls)[0]))
 	if want := []string{"u_0", "u_1", "u_2", "u_a", "u_b"}; !slices.Equal(users, want) {
-		t.Errorf("told %v, want %v", users, want)
+		t.Errorf("Told was called for %v, want %v", users, want)
 	}
 	f.due()
 	if _, err := f.deliverer(channel(nothing)).Step(f.ctx); err != nil { // without Told
@@ -74,13 +74,13 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// Nothing was sent, or not by this worker, or it could not be written down:
-// nobody is told.
+// Told is not called if nothing was sent, if another worker took over, or if SENT could
+// not be recorded.
 func TestNobodyIsTold(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	failing := f.deliverer(channel(func(context.Context, notification.Outgoing) error { return errTest }))
-	calls := f.toldBy(failing)
+	calls := f.calls(failing)
 	step := func(d *notification.Deliverer) lease.Report {
 		report, err := d.Step(f.ctx)
 		if err != nil {
@@ -89,7 +89,7 @@ func TestNobodyIsTold(t *testing.T) {
 		return report
 	}
 	step(failing) // nothing there
-	f.told(1)
+	f.pending(1)
 	step(failing)
 
 	f.due()
@@ -99,25 +99,25 @@ func TestNobodyIsTold(t *testing.T) {
 		<-awake
 		return nil
 	}))
-	slowCalls := f.toldBy(slow)
+	slowCalls := f.calls(slow)
 	go func() { ended <- step(slow) }()
 	<-asleep
 	f.due()
-	f.step(channel(nothing)) // another worker takes it over and sends it
+	f.step(channel(nothing)) // another worker takes over and sends it
 	close(awake)
 	if report := <-ended; report != (lease.Report{Claimed: 1, LostLease: 1}) {
 		t.Errorf("the step reported %+v, want Claimed: 1, LostLease: 1", report)
 	}
 
-	f.told(1)
+	f.pending(1)
 	f.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''the disk is full''; END'`)
 	f.exec(`CREATE TRIGGER refuse BEFORE UPDATE ON notification.notifications FOR EACH ROW WHEN (NEW.status = 'SENT') EXECUTE FUNCTION refuse()`)
 	unwritten := f.deliverer(channel(nothing))
-	unwrittenCalls := f.toldBy(unwritten)
+	unwrittenCalls := f.calls(unwritten)
 	if _, err := unwritten.Step(f.ctx); err == nil {
-		t.Error("no error")
+		t.Error("Step returned no error when SENT was refused")
 	}
 	if n := len(*calls) + len(*slowCalls) + len(*unwrittenCalls); n != 0 {
-		t.Errorf("told: %v, %v, %v", *calls, *slowCalls, *unwrittenCalls)
+		t.Errorf("Told was called with %v, %v, %v, want no call", *calls, *slowCalls, *unwrittenCalls)
 	}
 }
