@@ -15,7 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Behind a transaction pooler the statements run in other modes of the protocol.
+// The store works in every mode of the protocol; behind a transaction pooler statements
+// run in other modes than the default.
 func TestEveryExecMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -42,7 +43,7 @@ func TestEveryExecMode(t *testing.T) {
 	}
 }
 
-// Any text within the limits is a subject, told apart byte by byte.
+// Any text within the limits is a subject; subjects are compared byte by byte.
 func TestOddSubjects(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -57,7 +58,7 @@ func TestOddSubjects(t *testing.T) {
 			continue
 		}
 		if other, ok := users[a.UserID]; ok {
-			t.Errorf("%q is %q", subject, other)
+			t.Errorf("%q and %q are one user", subject, other)
 		}
 		users[a.UserID] = subject
 	}
@@ -68,8 +69,8 @@ func TestOddSubjects(t *testing.T) {
 	refusesOdd(f)
 }
 
-// refusesOdd checks that what cannot be an identity is refused as such by every
-// method, and leaves nothing behind.
+// refusesOdd checks that every method refuses an invalid identity with ErrIdentityInvalid,
+// and leaves nothing behind.
 func refusesOdd(f *fixture) {
 	f.t.Helper()
 	ann := f.register("ann")
@@ -91,20 +92,20 @@ func refusesOdd(f *fixture) {
 		_, linked := f.store.Link(f.ctx, ann.UserID, i.Issuer, i.Subject)
 		_, got := f.store.Get(f.ctx, i.Issuer, i.Subject)
 		if name == "more than the index" && errors.Is(got, account.ErrNotFound) {
-			got = account.ErrIdentityInvalid // it was never stored, and a read may say so
+			got = account.ErrIdentityInvalid // a read may also answer that it is not stored
 		}
 		for _, err := range []error{registered, linked, got} {
 			if !errors.Is(err, account.ErrIdentityInvalid) || fault.Of(err) != fault.Invalid {
-				f.t.Errorf("%s: %v", name, err)
+				f.t.Errorf("%s: %v, want ErrIdentityInvalid", name, err)
 			}
 		}
 	}
 	if after := query[int](f, `SELECT (SELECT count(*) FROM account.users) + (SELECT count(*) FROM account.identities)`); after != before {
-		f.t.Errorf("%d rows became %d", before, after)
+		f.t.Errorf("%d rows became %d, want no change", before, after)
 	}
 }
 
-// emoji is text of n characters of 4 bytes, that does not compress.
+// emoji returns text of n characters of 4 bytes that does not compress.
 func emoji(n int) string {
 	text := make([]rune, n)
 	for i := range text {
@@ -113,7 +114,7 @@ func emoji(n int) string {
 	return string(text)
 }
 
-// A database that is away is not the caller's fault, and nothing is half done.
+// While the database is away every call fails with Unavailable, and nothing is half done.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -126,7 +127,7 @@ func TestAway(t *testing.T) {
 	for name, test := range map[string]struct {
 		ctx   context.Context
 		store *account.Store
-		read  error // what a read says
+		read  error // what a read may return instead
 	}{
 		"closed pool": {f.ctx, account.NewStore(closed), nil},
 		"no server":   {f.ctx, nowhere, nil},
@@ -139,18 +140,18 @@ func TestAway(t *testing.T) {
 		_, got := test.store.Get(test.ctx, issuer, "bob")
 		for _, err := range []error{registered, replaced, linked, got} {
 			if fault.Of(err) != fault.Unavailable && (test.read == nil || !errors.Is(err, got) || !errors.Is(err, test.read)) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want Unavailable", name, err)
 			}
 		}
 	}
 	f.whole(1, 1)
 	if n := query[int](f, `SELECT count(*) FROM account.user_roles`); n != 0 {
-		t.Errorf("%d roles", n)
+		t.Errorf("%d roles, want none", n)
 	}
 }
 
-// Somebody holds the user's row for too long: who waits is told to send the same
-// again, and that succeeds whether or not the first was done in the end.
+// Another transaction locks the user's row for too long: a request that waits is answered
+// Unavailable, and succeeds when it is sent again, whether or not the first one was done.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -172,6 +173,6 @@ func TestWaitingEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, err := f.store.Link(f.ctx, ann.UserID, another, "ann"); err != nil || len(a.Identities) != 2 {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("the request sent again answers %+v, %v; want 2 identities", a, err)
 	}
 }

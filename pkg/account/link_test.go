@@ -24,22 +24,22 @@ func TestLink(t *testing.T) {
 	if first, second := linked.Identities[0], linked.Identities[1]; first != ann.Identities[0] || second.Issuer != another || second.Subject != "ann-2" || !second.LinkedAt.After(first.LinkedAt) {
 		t.Errorf("%+v", linked.Identities)
 	}
-	// Either identity is now this user, also when it signs in.
+	// Both identities are now this user, also at sign-in.
 	for _, read := range []func() (account.Account, error){
 		func() (account.Account, error) { return f.store.Get(f.ctx, issuer, "ann") },
 		func() (account.Account, error) { return f.store.Get(f.ctx, another, "ann-2") },
 		func() (account.Account, error) { return f.store.Register(f.ctx, another, "ann-2", ann.Roles) },
-		// Again, and with the first: nothing is written.
+		// Linking either identity again writes nothing.
 		func() (account.Account, error) { return f.readOnly().Link(f.ctx, ann.UserID, another, "ann-2") },
 		func() (account.Account, error) { return f.readOnly().Link(f.ctx, ann.UserID, issuer, "ann") },
 	} {
 		if a, err := read(); err != nil || !reflect.DeepEqual(a, linked) {
-			t.Errorf("%+v, %v", a, err)
+			t.Errorf("got %+v, %v; want %+v", a, err, linked)
 		}
 	}
 	for _, taken := range []struct{ issuer, subject string }{{another, "ann-2"}, {issuer, "ann"}} {
 		if a, err := f.store.Link(f.ctx, bob.UserID, taken.issuer, taken.subject); !errors.Is(err, account.ErrIdentityTaken) || a.UserID != "" {
-			t.Errorf("%+v, %v", a, err)
+			t.Errorf("linking %s: %+v, %v; want ErrIdentityTaken", taken.subject, a, err)
 		}
 	}
 	if a, err := f.store.Get(f.ctx, issuer, "bob"); err != nil || !reflect.DeepEqual(a, bob) {
@@ -48,7 +48,7 @@ func TestLink(t *testing.T) {
 	f.whole(2, 3)
 }
 
-// Who is not there gets no identity, whatever the id looks like.
+// No identity is linked to a user that does not exist, whatever the id looks like.
 func TestLinkToNobody(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -56,15 +56,15 @@ func TestLinkToNobody(t *testing.T) {
 	for _, user := range []string{id.Text(id.User, id.New()), id.Text(id.Notification, id.New()), "u_123", "", "\x00", ann.UserID + " "} {
 		for _, subject := range []string{"new", "ann"} {
 			if a, err := f.store.Link(f.ctx, user, issuer, subject); !errors.Is(err, account.ErrNotFound) {
-				t.Errorf("%q: %+v, %v", user, a, err)
+				t.Errorf("%q: %+v, %v; want ErrNotFound", user, a, err)
 			}
 		}
 	}
 	f.whole(1, 1)
 }
 
-// One identity is linked to different users at once, while it also signs in: it
-// becomes one user's, and everybody else is told that it is taken.
+// One identity is linked to different users at once, while it also signs in. It becomes
+// one user's, and all other calls fail with ErrIdentityTaken.
 func TestLinkOneIdentityAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -104,19 +104,19 @@ func TestLinkOneIdentityAtOnce(t *testing.T) {
 			t.Errorf("owner %s, %v; won by %v, registered as %v", a.UserID, err, owner.Load(), registered.Load())
 		}
 		if won.Load() == 0 && round%2 == 1 {
-			made++ // the sign-in was first and is a user of its own
+			made++ // the sign-in came first and made a user of its own
 		} else if won.Load() != 1 {
-			t.Errorf("%d won", won.Load())
+			t.Errorf("%d links succeeded, want 1", won.Load())
 		}
 		if won.Load()+lost.Load() != users {
-			t.Errorf("%d won, %d lost", won.Load(), lost.Load())
+			t.Errorf("%d links succeeded and %d were refused, want %d in all", won.Load(), lost.Load(), users)
 		}
 	}
 	f.whole(users+made, users+rounds)
 }
 
-// 32 identities are linked to one user at once, each by two: 9 find room beside
-// the first, and both who link one of them succeed.
+// 32 identities are linked to one user at once, each by two calls: 9 find room beside the
+// first identity, and for each of these both calls succeed.
 func TestLinkUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -141,7 +141,7 @@ func TestLinkUpToTheLimit(t *testing.T) {
 			if won[i].Load()+full[i].Load() != 2 {
 				t.Errorf("identity %d: %d won, %d full", i, won[i].Load(), full[i].Load())
 			}
-			// Places only fill up, so who is refused was not overtaken by its twin.
+			// Places only fill up, so both calls for an identity have the same outcome.
 			if won[i].Load() == 1 {
 				t.Errorf("identity %d is linked for one and refused to the other", i)
 			}
@@ -155,7 +155,7 @@ func TestLinkUpToTheLimit(t *testing.T) {
 				t.Errorf("%v is not after %v", a.Identities[i].LinkedAt, a.Identities[i-1].LinkedAt)
 			}
 		}
-		// At the limit, what is linked stays linked, and what is taken is taken.
+		// At the limit linked identities stay linked, and taken ones stay taken.
 		last := a.Identities[account.MaxIdentities-1]
 		if again, err := f.store.Link(f.ctx, ann.UserID, last.Issuer, last.Subject); err != nil || !reflect.DeepEqual(again, a) {
 			t.Errorf("%+v, %v", again, err)
@@ -170,7 +170,7 @@ func TestLinkUpToTheLimit(t *testing.T) {
 	}
 }
 
-// linked_at has the order of linking, also of a link that began first and had to wait.
+// linked_at has the order of linking, even if a link began earlier and had to wait.
 func TestLinkedAtOfWhoWaited(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -191,7 +191,7 @@ func TestLinkedAtOfWhoWaited(t *testing.T) {
 		}
 		linked <- a
 	}()
-	kit.Eventually(t, "somebody waits for a lock", func() bool {
+	kit.Eventually(t, "the link waits for a lock", func() bool {
 		return query[int](f, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
 	})
 	if _, err := tx.Exec(f.ctx, `INSERT INTO account.identities SELECT $1, 'held', user_id, clock_timestamp() FROM account.users`, another); err != nil {
@@ -201,11 +201,11 @@ func TestLinkedAtOfWhoWaited(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := <-linked; len(a.Identities) != 3 || a.Identities[2].Subject != "waited" {
-		t.Errorf("%+v", a.Identities)
+		t.Errorf("the identities are %+v, want 3 with waited as the last", a.Identities)
 	}
 }
 
-// Identities of one moment are in the order of issuer and subject.
+// Identities that were linked at the same time are sorted by issuer and subject.
 func TestIdentitiesInOrder(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

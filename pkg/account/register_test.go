@@ -20,7 +20,7 @@ func TestRegisterAndGet(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	if _, err := f.store.Get(f.ctx, issuer, "ann"); !errors.Is(err, account.ErrNotFound) {
-		t.Errorf("before: %v", err)
+		t.Errorf("before Register: %v, want ErrNotFound", err)
 	}
 	before := time.Now().Add(-time.Minute)
 	ann := f.register("ann", "player", "admin", "player")
@@ -36,10 +36,10 @@ func TestRegisterAndGet(t *testing.T) {
 	}
 	got, err := f.store.Get(f.ctx, issuer, "ann")
 	if err != nil || !reflect.DeepEqual(got, want) || !reflect.DeepEqual(ann, want) {
-		t.Errorf("%+v\n%+v\n%+v, %v", want, ann, got, err)
+		t.Errorf("want\n%+v\nregistered\n%+v\nread\n%+v, %v", want, ann, got, err)
 	}
 	if again := f.register("ann", "admin", "player"); !reflect.DeepEqual(again, want) {
-		t.Errorf("again: %+v", again)
+		t.Errorf("registered again: %+v, want %+v", again, want)
 	}
 	if bob := f.register("bob", "player"); bob.UserID == ann.UserID {
 		t.Error("two subjects are one user")
@@ -50,7 +50,8 @@ func TestRegisterAndGet(t *testing.T) {
 	f.whole(3, 3)
 }
 
-// An account without roles says so with [], which clients can walk through.
+// The roles of an account without roles are [], not null, so that clients can loop over
+// them.
 func TestNoRolesIsAnEmptyList(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -63,7 +64,7 @@ func TestNoRolesIsAnEmptyList(t *testing.T) {
 	}
 }
 
-// An identity is met for the first time by many at once: one user is made.
+// An identity signs in for the first time in many calls at once: one user is made.
 func TestRegisterAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -82,21 +83,21 @@ func TestRegisterAtOnce(t *testing.T) {
 			users[a.UserID]++
 		})
 		if len(users) != 1 {
-			t.Errorf("%d users: %v", len(users), users)
+			t.Errorf("%d users were made, want 1: %v", len(users), users)
 		}
 	}
 	f.whole(rounds, rounds)
 }
 
-// Who comes again with the same roles needs no more than a read-only database;
-// who is new, or has other roles, is told that it is away.
+// Registering a known identity with the same roles works on a read-only database; a new
+// identity, or one with other roles, is refused there.
 func TestKnownWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	ann := f.register("ann", "admin", "player")
 	again, err := f.readOnly().Register(f.ctx, issuer, "ann", []string{"player", "", "admin", "player"})
 	if err != nil || !reflect.DeepEqual(again, ann) {
-		t.Errorf("%+v, %v", again, err)
+		t.Errorf("got %+v, %v; want %+v", again, err, ann)
 	}
 	for _, change := range []struct{ subject, role string }{{"ann", "player"}, {"bob", "player"}} {
 		if a, err := f.readOnly().Register(f.ctx, issuer, change.subject, []string{change.role}); err == nil {
@@ -125,19 +126,19 @@ func TestRolesAreReplaced(t *testing.T) {
 		}
 	}
 	if after := xmin(); after != before {
-		t.Errorf("what stayed was written: %s became %s", before, after)
+		t.Errorf("an unchanged row was written: %s became %s", before, after)
 	}
 	f.register("ann")
 	if bob, err := f.store.Get(f.ctx, issuer, "bob"); err != nil || !slices.Equal(bob.Roles, []string{"a", "b"}) {
-		t.Errorf("%v, %v", bob.Roles, err)
+		t.Errorf("bob's roles are %v, %v; want a and b", bob.Roles, err)
 	}
 	if n := query[int](f, `SELECT count(*) FROM account.user_roles`); n != 2 {
-		t.Errorf("%d roles are left", n)
+		t.Errorf("%d roles are left, want bob's 2", n)
 	}
 }
 
-// Tokens with different roles come at once: what is stored and what is read is
-// what one of them said, never some of each.
+// Tokens with different roles come at once: the roles that are stored, and those that are
+// read, are those of one token, never a mixture.
 func TestRolesAreOfOneToken(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -157,23 +158,23 @@ func TestRolesAreOfOneToken(t *testing.T) {
 			}
 		})
 		if a := query[[]string](f, `SELECT array_agg(role ORDER BY role) FROM account.user_roles`); !one(a) {
-			t.Fatalf("stored: %v", a)
+			t.Fatalf("the stored roles %v are of several tokens", a)
 		}
 	}
 }
 
-// What is no role here is left out, none is cut to fit, and of many the same ones
-// are kept, in whatever order they come.
+// Invalid roles are left out, and none is cut to fit. Of too many roles the same ones are
+// kept, in whatever order they come.
 func TestOddRoles(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	longest := strings.Repeat("ü", 64)
 	a := f.register("ann", "", "\x00", "operator\x00", "\xff", longest+"u", strings.Repeat("r", 10_000), "Z", "a", "ß", longest)
 	if want := []string{"Z", "a", "ß", longest}; !slices.Equal(a.Roles, want) {
-		t.Errorf("%q", a.Roles)
+		t.Errorf("the roles are %q, want %q", a.Roles, want)
 	}
 	if got, err := f.readOnly().Register(f.ctx, issuer, "ann", a.Roles); err != nil || !slices.Equal(got.Roles, a.Roles) {
-		t.Errorf("they are read in another order than written: %q, %v", got.Roles, err)
+		t.Errorf("the roles are read as %q, %v; want them as written", got.Roles, err)
 	}
 	var many []string
 	for n := range 200 {
@@ -183,7 +184,7 @@ func TestOddRoles(t *testing.T) {
 		rand.Shuffle(len(many), func(i, j int) { many[i], many[j] = many[j], many[i] })
 		a := f.register("ann", many...)
 		if len(a.Roles) != 64 || a.Roles[0] != "role-000" || a.Roles[63] != "role-063" {
-			t.Errorf("%d roles: %q", len(a.Roles), a.Roles)
+			t.Errorf("%d roles, want the first 64: %q", len(a.Roles), a.Roles)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func setupOn(t testing.TB, database string, pool *pgxpool.Pool) *fixture {
 	return &fixture{t, t.Context(), database, pool, account.NewStore(pool)}
 }
 
-// readOnly is the same store on a database that refuses every write and row lock.
+// readOnly returns the same store on connections that refuse every write and row lock.
 func (f *fixture) readOnly() *account.Store {
 	f.t.Helper()
 	return account.NewStore(kit.Connect(f.t, f.database+"&default_transaction_read_only=on"))
@@ -70,8 +70,8 @@ func query[T any](f *fixture, sql string, args ...any) T {
 	return v
 }
 
-// whole fails the test unless there are as many users and identities as said,
-// every user with an identity.
+// whole fails the test unless there are so many users and identities, and every user has
+// an identity.
 func (f *fixture) whole(users, identities int) {
 	f.t.Helper()
 	if n := query[int](f, `SELECT count(*) FROM account.users`); n != users {
@@ -81,11 +81,11 @@ func (f *fixture) whole(users, identities int) {
 		f.t.Errorf("%d identities, want %d", n, identities)
 	}
 	if n := query[int](f, `SELECT count(*) FROM account.users u WHERE NOT EXISTS (SELECT FROM account.identities i WHERE i.user_id = u.user_id)`); n != 0 {
-		f.t.Errorf("%d users that nobody can be", n)
+		f.t.Errorf("%d users have no identity", n)
 	}
 }
 
-// atOnce runs do n times at once and waits for all.
+// atOnce runs do n times at once and waits until all have returned.
 func atOnce(n int, do func(i int)) {
 	start := make(chan struct{})
 	var group sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// A match gets a ready server of the fleet, which is told whom it is for.
+// A match gets a ready server of the fleet, whose annotations name its players.
 func TestAllocate(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 0)
@@ -29,23 +29,23 @@ func TestAllocate(t *testing.T) {
 	kit.Must(t, err)
 	want := matchmaking.Session{Server: "arena-0", Address: "203.0.113.7", Ports: []matchmaking.Port{{Name: "game", Port: 7203}, {Name: "voice", Port: 7204}}}
 	if !reflect.DeepEqual(session, want) {
-		t.Errorf("%+v, not %+v", session, want)
+		t.Errorf("the session is %+v, want %+v", session, want)
 	}
 	used := s.allocated()
-	told := []gameServer{{
+	labelled := []gameServer{{
 		Name: "arena-0", Namespace: "default", State: "ALLOCATED",
 		Labels:      map[string]string{"agones.dev/fleet": "arena", "miniserver.dev/match": m.ID},
 		Annotations: map[string]string{"miniserver.dev/mode": "casual", "miniserver.dev/players": "u_1,u_2"},
 	}}
-	if !reflect.DeepEqual(used, told) {
-		t.Errorf("in use are %+v, not %+v", used, told)
+	if !reflect.DeepEqual(used, labelled) {
+		t.Errorf("in use are %+v, want %+v", used, labelled)
 	}
 	if protocol != "HTTP/2.0" {
-		t.Errorf("%s: calls do not share one connection", protocol)
+		t.Errorf("the protocol is %s, so calls do not share one connection", protocol)
 	}
 }
 
-// The namespace is the one that is set, and a path before the route is kept.
+// The configured namespace is used, and the path of the URL is kept.
 func TestNamespaceAndPath(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 1)
@@ -60,7 +60,7 @@ func TestNamespaceAndPath(t *testing.T) {
 		if path == "/allocator" {
 			kit.Must(t, err)
 		} else if !errors.Is(err, matchmaking.ErrNoServer) {
-			t.Errorf("%v, with one server in the namespace and two matches", err)
+			t.Errorf("with one server for two matches: %v, want ErrNoServer", err)
 		}
 	}
 	if used := s.allocated(); len(used) != 1 || used[0].Namespace != "games" {
@@ -82,16 +82,16 @@ func TestSameMatchSameServer(t *testing.T) {
 		elsewhere, err := other.Allocate(t.Context(), m)
 		kit.Must(t, err)
 		if !reflect.DeepEqual(again, first) || !reflect.DeepEqual(elsewhere, first) {
-			t.Errorf("%v, then %v and %v", first, again, elsewhere)
+			t.Errorf("the match got %v, then %v and %v", first, again, elsewhere)
 		}
 	}
 	if n := len(s.allocated()); n != 1 {
-		t.Errorf("%d servers are used up by one match", n)
+		t.Errorf("one match uses %d servers, want 1", n)
 	}
 }
 
-// The allocator service did its work and the answer got lost: the next call finds
-// the server.
+// The allocator service allocated a server and its answer got lost: the next call returns
+// that server.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 3)
@@ -104,29 +104,29 @@ func TestLostAnswer(t *testing.T) {
 	})
 	a, m := allocator(t, o), match()
 	if session, err := a.Allocate(t.Context(), m); err == nil {
-		t.Fatalf("%v came through", session)
+		t.Fatalf("the lost answer arrived: %v", session)
 	}
 	used := s.allocated()
 	if len(used) != 1 {
-		t.Fatalf("%d servers are used up", len(used))
+		t.Fatalf("%d servers are in use, want 1", len(used))
 	}
 	s.wrap(nil)
 	session, err := a.Allocate(t.Context(), m)
 	kit.Must(t, err)
 	if session.Server != used[0].Name || len(s.allocated()) != 1 {
-		t.Errorf("%s after %s", session.Server, used[0].Name)
+		t.Errorf("the next call got %s, want %s again", session.Server, used[0].Name)
 	}
 }
 
-// discarding is a response that nobody gets.
+// discarding is a response that is dropped.
 type discarding struct{ http.ResponseWriter }
 
 func (discarding) Header() http.Header         { return http.Header{} }
 func (discarding) WriteHeader(int)             {}
 func (discarding) Write(p []byte) (int, error) { return len(p), nil }
 
-// A server that went back to ready still has the label of its last match, which
-// must not get it again once it has another one.
+// A server that went back to ready still has the label of its last match. Once another
+// match has it, the old match must not get it again.
 func TestServerIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 1)
@@ -139,7 +139,7 @@ func TestServerIsUsedAgain(t *testing.T) {
 	_, err = a.Allocate(t.Context(), second)
 	kit.Must(t, err)
 	if session, err := a.Allocate(t.Context(), first); !errors.Is(err, matchmaking.ErrNoServer) {
-		t.Errorf("%v, %v: it is another match's", session, err)
+		t.Errorf("%v, %v; want ErrNoServer: another match has the server", session, err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestManyAtOnce(t *testing.T) {
 			mutex.Lock()
 			defer mutex.Unlock()
 			if other, taken := servers[session.Server]; taken {
-				t.Errorf("%s for %s and %s", session.Server, other, m.ID)
+				t.Errorf("%s was given to %s and %s", session.Server, other, m.ID)
 			}
 			servers[session.Server] = m.ID
 		})
@@ -171,16 +171,16 @@ func TestManyAtOnce(t *testing.T) {
 	group.Wait()
 	for _, g := range s.allocated() {
 		if servers[g.Name] != g.Labels["miniserver.dev/match"] {
-			t.Errorf("%s is %s's, who got another one", g.Name, g.Labels["miniserver.dev/match"])
+			t.Errorf("%s is labelled for %s, which got another server", g.Name, g.Labels["miniserver.dev/match"])
 		}
 	}
 	if _, err := a.Allocate(t.Context(), match()); !errors.Is(err, matchmaking.ErrNoServer) {
-		t.Errorf("%v, with all in use", err)
+		t.Errorf("with all servers in use: %v, want ErrNoServer", err)
 	}
 }
 
-// An id that cannot be a label never leaves: Agones would refuse it, or, were it
-// empty, take any server.
+// A match whose id cannot be a label is refused without a call: Agones would refuse it, or
+// give any server to an empty id.
 func TestLabelRefused(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 3)
@@ -191,11 +191,11 @@ func TestLabelRefused(t *testing.T) {
 		m := match()
 		m.ID = bad
 		if session, err := a.Allocate(t.Context(), m); err == nil || strings.ContainsAny(err.Error(), "\n\x00") || len(err.Error()) > 600 {
-			t.Errorf("%.80q: %v, %v", bad, session, err)
+			t.Errorf("%.80q: %v, %v; want a short error of one line", bad, session, err)
 		}
 	}
 	if n := s.called(); n != 0 {
-		t.Errorf("%d calls were made", n)
+		t.Errorf("%d calls were made, want none", n)
 	}
 	for _, good := range []string{"m", "m_01h455vb4pex5vsknk084sn02q", "A.b-c_9", strings.Repeat("m", 63)} {
 		m := match()

@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// answering returns an allocator whose service answers so.
+// answering returns an allocator whose service answers with handle.
 func answering(t testing.TB, handle http.HandlerFunc) *agones.Allocator {
 	t.Helper()
 	s := newStandIn(nil)
@@ -30,7 +30,7 @@ func fixed(code int, body string) http.HandlerFunc {
 	}
 }
 
-// UnAllocated is ErrNoServer, whatever status the operator of Agones gave it.
+// The answer that no server is free is ErrNoServer, whatever its HTTP status is.
 func TestNoServer(t *testing.T) {
 	t.Parallel()
 	_, o := start(t, 0)
@@ -49,7 +49,7 @@ func TestNoServer(t *testing.T) {
 		},
 	} {
 		if session, err := answering(t, handle).Allocate(t.Context(), match()); !errors.Is(err, matchmaking.ErrNoServer) {
-			t.Errorf("%s: %v, %v", name, session, err)
+			t.Errorf("%s: %v, %v; want ErrNoServer", name, session, err)
 		}
 	}
 }
@@ -63,14 +63,14 @@ func TestContention(t *testing.T) {
 	for range 2 {
 		_, err := a.Allocate(t.Context(), m)
 		if err == nil || errors.Is(err, matchmaking.ErrNoServer) || !strings.Contains(err.Error(), "at once") {
-			t.Errorf("%v", err)
+			t.Errorf("contention: %v, want an error other than ErrNoServer", err)
 		}
 	}
 	_, err := a.Allocate(t.Context(), m)
 	kit.Must(t, err)
 }
 
-// What is not an answer of Agones is an error, and not that no server is free.
+// An answer that is not one of Agones is an error other than ErrNoServer.
 func TestBadAnswers(t *testing.T) {
 	t.Parallel()
 	good := `{"gameServerName":"g","address":"203.0.113.7","ports":[{"name":"game","port":7203}]}`
@@ -124,7 +124,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// Redirects are not followed: the request is for the allocator service only.
+// Redirects are not followed: requests go to the allocator service only.
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	target := newStandIn(nil)
@@ -135,21 +135,21 @@ func TestRedirect(t *testing.T) {
 			http.Redirect(w, r, target.URL+"/gameserverallocation", code)
 		})
 		if session, err := a.Allocate(t.Context(), match()); err == nil {
-			t.Errorf("%d: %v", code, session)
+			t.Errorf("redirect %d: got %v, want an error", code, session)
 		}
 	}
 	if n := target.called(); n != 0 {
-		t.Errorf("%d calls were made to where redirects lead", n)
+		t.Errorf("%d calls followed a redirect, want none", n)
 	}
 }
 
-// hang keeps the caller waiting until it goes. Without reading, HTTP/1 does not see it go.
+// hang answers nothing until the caller hangs up. HTTP/1 notices that only while reading.
 func hang(_ http.ResponseWriter, r *http.Request, _ http.HandlerFunc) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 }
 
-// A service that does not answer costs no more than the timeout, or what is left of ctx.
+// A call to a service that does not answer ends at the timeout, or when ctx ends.
 func TestSlowService(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 1)
@@ -159,7 +159,7 @@ func TestSlowService(t *testing.T) {
 		began := time.Now()
 		_, err := allocator(t, o).Allocate(ctx, match())
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > patience/2 {
-			t.Errorf("%s: %v after %s", name, err, took)
+			t.Errorf("%s: %v after %s, want DeadlineExceeded", name, err, took)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), short)
@@ -177,7 +177,7 @@ func TestSlowService(t *testing.T) {
 	check("half an answer", ctx, o)
 }
 
-// Without a timeout it is 2 s.
+// The default timeout is 2 s.
 func TestDefaultTimeout(t *testing.T) {
 	t.Parallel()
 	s, o := start(t, 1)
@@ -188,11 +188,11 @@ func TestDefaultTimeout(t *testing.T) {
 	began := time.Now()
 	_, err := allocator(t, o).Allocate(ctx, match())
 	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took < 2*time.Second || took > patience/2 {
-		t.Errorf("%v after %s", err, took)
+		t.Errorf("%v after %s, want DeadlineExceeded after 2s", err, took)
 	}
 }
 
-// What the other side sends gets into the log as one short line.
+// Text that the other side sends is in the error as one short line, fit for the log.
 func TestErrorsAreOneLine(t *testing.T) {
 	t.Parallel()
 	rude := strings.Repeat("no\r\n\x1b[31m\u2028é\xff", 5000)
@@ -223,6 +223,6 @@ func oneLine(t testing.TB, name string, err error) {
 	t.Helper()
 	text := err.Error()
 	if len(text) > 512 || strings.ContainsAny(text, "\r\n\x1b\u2028") || !strings.HasPrefix(text, "agones: ") || strings.ToValidUTF8(text, "") != text {
-		t.Errorf("%s: %q", name, text)
+		t.Errorf("%s: %q, want one short line", name, text)
 	}
 }

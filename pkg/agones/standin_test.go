@@ -15,19 +15,19 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// gameServer is one of a fleet.
+// gameServer is a game server of a fleet.
 type gameServer struct {
 	Name, Namespace, State string
 	Labels, Annotations    map[string]string
 }
 
-// standIn is an allocator service over game servers in memory, as
-// proto/allocation/allocation.proto and pkg/gameserverallocations of Agones have it.
+// standIn is an allocator service with game servers in memory. It behaves as
+// proto/allocation/allocation.proto and pkg/gameserverallocations of Agones do.
 type standIn struct {
 	*httptest.Server
 	mutex      sync.Mutex
 	servers    []*gameServer
-	contention int // so many calls are answered with Contention first
+	contention int // how many of the next calls are answered with Contention
 	calls      int
 	around     around
 }
@@ -35,8 +35,8 @@ type standIn struct {
 // around handles a request, and may pass it on.
 type around func(w http.ResponseWriter, r *http.Request, on http.HandlerFunc)
 
-// newStandIn serves with TLS and HTTP/2 when config is not nil. It panics, so that
-// examples can use it.
+// newStandIn serves with TLS and HTTP/2 if config is not nil. It panics on an error, so
+// that examples can use it.
 func newStandIn(config *tls.Config) *standIn {
 	s := &standIn{}
 	s.Server = &httptest.Server{Listener: listener(), Config: &http.Server{Handler: s}, EnableHTTP2: true}
@@ -79,7 +79,7 @@ func (s *standIn) fleet(namespace, name string, n int) {
 	}
 }
 
-// allocated are the game servers in use.
+// allocated returns the game servers in use.
 func (s *standIn) allocated() (list []gameServer) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -91,7 +91,7 @@ func (s *standIn) allocated() (list []gameServer) {
 	return list
 }
 
-// wrap has requests handled otherwise from now on; nil ends it.
+// wrap lets handle answer requests from now on; nil ends that.
 func (s *standIn) wrap(handle around) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -164,7 +164,7 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// find takes the first selector that matches a server (find.go of Agones).
+// find returns a server for the first selector that matches one (find.go of Agones).
 func (s *standIn) find(request allocationRequest) *gameServer {
 	selectors := request.GameServerSelectors
 	if len(selectors) == 0 {

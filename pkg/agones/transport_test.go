@@ -15,7 +15,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Neither side talks to a stranger.
+// Client and service refuse each other unless each knows the other's authority.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	server, client, stranger := newAuthority(t), newAuthority(t), newAuthority(t)
@@ -28,14 +28,14 @@ func TestStrangers(t *testing.T) {
 		"the name is another":                newSecrets(t, server, client).options(strings.Replace(s.URL, "127.0.0.1", "localhost", 1)),
 	} {
 		session, err := allocator(t, o).Allocate(t.Context(), match())
-		// What a client sees that the service refuses depends on how far it had got.
+		// The error of a client that the service refuses depends on how far it had got.
 		if err == nil || name != "the client's authority is unknown" && !strings.Contains(err.Error(), "tls: ") {
 			t.Errorf("%s: %v, %v", name, session, err)
 			continue
 		}
 		oneLine(t, name, err)
 	}
-	// The stand-in does ask for a certificate; we always have one, see New.
+	// The stand-in requires a certificate. An allocator always has one, see New.
 	bare, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: server.pool()})
 	if err == nil {
 		_, err = bare.Read(make([]byte, 1))
@@ -45,14 +45,14 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("without a certificate: %v", err)
 	}
 	if n := s.called(); n != 0 {
-		t.Errorf("%d calls came through", n)
+		t.Errorf("%d calls came through, want none", n)
 	}
 	_, err = allocator(t, newSecrets(t, server, client).options(s.URL)).Allocate(t.Context(), match())
 	kit.Must(t, err)
 }
 
-// A pair that is replaced is used for the next connection; while the files are not a
-// pair, the last one is.
+// A new certificate and key are used for the next connection. While the files are not a
+// valid pair, the last pair is used.
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	server, before, after := newAuthority(t), newAuthority(t), newAuthority(t)
@@ -79,10 +79,10 @@ func TestRotation(t *testing.T) {
 	next := newSecrets(t, server, after)
 	content, err := os.ReadFile(next.cert)
 	kit.Must(t, err)
-	kit.Must(t, os.WriteFile(files.cert, content, 0o600)) // and not the key yet
-	reconnect("the pair of before is used while there is none", good)
+	kit.Must(t, os.WriteFile(files.cert, content, 0o600)) // without its key
+	reconnect("the last pair is used while the files do not match", good)
 	kit.Must(t, os.Remove(files.cert))
-	reconnect("the pair of before is used while there is no file", good)
+	reconnect("the last pair is used while there is no file", good)
 
 	accepted.Store(server.serving(after.pool()))
 	reconnect("the old pair is refused", func(err error) bool { return err != nil && strings.Contains(err.Error(), "remote error: tls: ") })
@@ -90,7 +90,7 @@ func TestRotation(t *testing.T) {
 	reconnect("the new pair is used", good)
 }
 
-// New says which option is wrong, and keeps what somebody may have put into the URL.
+// New names the option that is wrong, and does not repeat a secret in the URL.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	server, client := newAuthority(t), newAuthority(t)
@@ -126,7 +126,7 @@ func TestNewRefuses(t *testing.T) {
 		c.change(&o)
 		_, err := agones.New(o)
 		if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want one line with %q and no secret", name, err, c.says)
 		}
 	}
 }
@@ -142,11 +142,11 @@ func TestNewTakes(t *testing.T) {
 		o.CAFile, o.Timeout = "", 0 // the operating system's authorities, the default timeout
 		allocator(t, o)
 	}
-	// Plain http needs no files, and is not stopped by wrong ones.
+	// Plain http needs no files, and ignores wrong ones.
 	allocator(t, agones.Options{URL: "http://localhost:8443", Fleet: "arena", CertFile: filepath.Join(t.TempDir(), "none")})
 }
 
-// Nobody there is an error at once.
+// A call fails at once if nothing listens at the address.
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	_, o := start(t, 0)
@@ -154,6 +154,6 @@ func TestNobodyThere(t *testing.T) {
 	began := time.Now()
 	_, err := allocator(t, o).Allocate(t.Context(), match())
 	if err == nil || time.Since(began) > patience/2 {
-		t.Errorf("%v after %s", err, time.Since(began))
+		t.Errorf("%v after %s, want an error at once", err, time.Since(began))
 	}
 }

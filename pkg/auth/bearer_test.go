@@ -66,8 +66,8 @@ func (a *away) request(t testing.TB, subject string) *http.Request {
 	return r
 }
 
-// An issuer that cannot be reached is not the caller's fault: 503, not 401, and
-// all is well when it is back.
+// While the issuer cannot be reached callers get Unavailable, not 401; when it is back,
+// their tokens are accepted.
 func TestIssuerAway(t *testing.T) {
 	t.Parallel()
 	issuer := newIssuer(t)
@@ -82,12 +82,12 @@ func TestIssuerAway(t *testing.T) {
 				return err == nil
 			})
 			if identity.Subject != subject || identity.Client != "web" || !identity.Has(auth.RolePlayer) {
-				t.Errorf("%+v, %v", identity, err)
+				t.Errorf("identified %+v, %v; want %s as a player of web", identity, err, subject)
 			}
 			return
 		}
 		if fault.Of(err) != kind {
-			t.Errorf("%v", err)
+			t.Errorf("Identify: %v, want kind %v", err, kind)
 		}
 	}
 	issuer.discovery.Store(true)
@@ -102,8 +102,7 @@ func TestIssuerAway(t *testing.T) {
 	want("u_3", fault.Internal) // the keys are known
 }
 
-// Without a token there is nothing to ask the issuer about, nor with one that is
-// none.
+// Without a token, or with text that is none, the issuer is not asked.
 func TestNoTokenAsksNobody(t *testing.T) {
 	t.Parallel()
 	bearer := auth.NewBearer(auth.NewIssuer("http://127.0.0.1:1"), "miniserver", nil)
@@ -113,13 +112,13 @@ func TestNoTokenAsksNobody(t *testing.T) {
 			r.Header.Set("Authorization", authorization)
 		}
 		if _, err := bearer.Identify(r); !errors.Is(err, want) {
-			t.Errorf("%q: %v", authorization, err)
+			t.Errorf("%q: %v, want %v", authorization, err, want)
 		}
 	}
 }
 
-// An issuer that hangs holds up no caller for longer than the caller waits, however
-// many wait for it: one request is on its way, and it is nobody's own.
+// An issuer that hangs holds up no caller beyond the caller's own deadline, however many
+// wait: all share one request to the issuer, which belongs to none of them.
 func TestIssuerHangs(t *testing.T) {
 	t.Parallel()
 	const callers, patience = 50, 200 * time.Millisecond

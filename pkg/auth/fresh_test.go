@@ -13,10 +13,10 @@ func TestFresh(t *testing.T) {
 		0: true, 4 * time.Minute: true, 6 * time.Minute: false, -30 * time.Second: true, -time.Hour: false,
 	} {
 		if err := (auth.Identity{AuthTime: time.Now().Add(-age)}).Fresh(); (err == nil) != fresh {
-			t.Errorf("%s old: %v", age, err)
+			t.Errorf("signed in %s ago: %v, want fresh %v", age, err, fresh)
 		}
 	}
 	if (auth.Identity{}).Fresh() == nil {
-		t.Error("of unknown age")
+		t.Error("an identity of unknown age is fresh")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
-// A statement says when it ends and not when it was made: a function whose clock is
-// a little behind the gateway's must not refuse it.
+// A statement contains when it ends but not when it was made: a function whose clock is a
+// little behind the gateway's must not refuse it.
 func TestStatementHasNoTimeOfIssue(t *testing.T) {
 	t.Parallel()
 	private, _, err := auth.NewKeyPair()
@@ -29,6 +29,6 @@ func TestStatementHasNoTimeOfIssue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := string(claims); strings.Contains(text, `"iat"`) || strings.Contains(text, `"nbf"`) || !strings.Contains(text, `"exp"`) {
-		t.Errorf("%s", text)
+		t.Errorf("the claims are %s, want exp without iat and nbf", text)
 	}
 }

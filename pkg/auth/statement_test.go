@@ -33,7 +33,8 @@ func pair(t testing.TB, function string) (*auth.Signer, *auth.Verifier) {
 	return signer, verifier
 }
 
-// What the gateway states is what the function reads, and only that function.
+// The function reads the identity that the gateway stated. No other function accepts the
+// statement, nor another method or path.
 func TestStatement(t *testing.T) {
 	t.Parallel()
 	signer, verifier := pair(t, "grant")
@@ -43,7 +44,7 @@ func TestStatement(t *testing.T) {
 		{Subject: "u_1", Client: "web", Roles: []string{"player"}},
 		{Subject: "日本語 \" \\ /", Client: "c", Roles: []string{"a", "b c", ""}},
 	} {
-		for range 2 { // the second one is remembered on both sides
+		for range 2 { // the second time both sides use their caches
 			statement, err := signer.Sign(call, want)
 			if err != nil {
 				t.Fatal(err)
@@ -65,23 +66,23 @@ func TestStatement(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the second one is remembered
+			for range 2 { // the second time it is in the cache
 				if got, err := verifier.Verify(statement, call.Method, call.Path); !errors.Is(err, auth.ErrStatement) {
 					t.Errorf("a statement for %s says %+v, %v, want ErrStatement", name, got, err)
 				}
 			}
 		}
 	}
-	// Nobody is nobody.
+	// A statement without a subject is refused.
 	statement, err := signer.Sign(call, auth.Identity{Roles: []string{auth.RoleOperator}})
 	if err == nil {
 		if got, err := verifier.Verify(statement, call.Method, call.Path); !errors.Is(err, auth.ErrStatement) {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("a statement without a subject: %+v, %v; want ErrStatement", got, err)
 		}
 	}
 }
 
-// The statement that is sent again is the same caller's, to the letter.
+// A statement from the cache is never that of another, similar identity.
 func TestStatementsAreNotMixedUp(t *testing.T) {
 	t.Parallel()
 	signer, verifier := pair(t, "f")
@@ -94,7 +95,7 @@ func TestStatementsAreNotMixedUp(t *testing.T) {
 		{Subject: "a", Roles: []string{"b", "c"}},
 		{Subject: "a", Roles: []string{"c", "b"}},
 		{Subject: "a", Roles: []string{"b c"}},
-		// Issuers are not ours; a name may hold anything that JSON can.
+		// Names come from foreign issuers and may hold anything that JSON can.
 		{Subject: "a\x00b"},
 		{Subject: "a", Client: "b\x00c"},
 		{Subject: "a\x00b", Client: "c"},
@@ -150,7 +151,7 @@ func TestBadKeys(t *testing.T) {
 	} {
 		_, err := auth.NewSigner(key)
 		if err == nil {
-			t.Errorf("%s: signs", name)
+			t.Errorf("%s: accepted as a key to sign with", name)
 		} else if strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "IDENTITY_SIGNING_KEY") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -162,10 +163,10 @@ func TestBadKeys(t *testing.T) {
 		"symmetric":     text(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: []byte("planted-secret-planted-secret!!!"), KeyID: "k"}}}),
 	} {
 		if _, err := auth.NewVerifier("f", keys); err == nil {
-			t.Errorf("%s: verifies", name)
+			t.Errorf("%s: accepted as keys to verify with", name)
 		}
 	}
-	// What is published holds no private part.
+	// The public set holds no private part.
 	if strings.Contains(public, `"d"`) {
 		t.Error("the public set has a private key in it")
 	}
@@ -182,12 +183,13 @@ func FuzzVerify(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, statement string) {
 		if identity, err := verifier.Verify(statement, "", ""); err == nil {
-			t.Errorf("%q says %+v", statement, identity)
+			t.Errorf("%q is accepted as %+v", statement, identity)
 		}
 	})
 }
 
-// What a request costs whose statement is new on both sides, and one whose is known.
+// BenchmarkStatement measures a request whose statement is new to both sides, and one
+// whose statement is in their caches.
 func BenchmarkStatement(b *testing.B) {
 	signer, verifier := pair(b, "f")
 	caller := auth.Identity{Issuer: "https://issuer.example", Subject: "s", UserID: "u_01m7xt0gc7ee4r5abt41e1a706", Client: "web", Roles: []string{auth.RolePlayer}}

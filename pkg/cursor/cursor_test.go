@@ -52,7 +52,7 @@ func Example() {
 	// cursor_invalid: The cursor was not made by this list; leave it out to start from the beginning.
 }
 
-// What a page ends with is what the next one begins after, and the sizes are bounded.
+// A position is read back from its cursor, and page sizes are bounded.
 func TestPositionsComeBack(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64} {
@@ -65,16 +65,16 @@ func TestPositionsComeBack(t *testing.T) {
 		t.Errorf("the id %s comes back as %s, %v", id, got, err)
 	}
 	if page, next := cursor.Page([]int{1}, 1, nil); len(page) != 1 || next != "" {
-		t.Errorf("the last page is %v and goes on at %q", page, next)
+		t.Errorf("the last page is %v with the cursor %q, want no cursor", page, next)
 	}
 	for limit, want := range map[int]int{-1: 1, 0: 1, 1: 1, 100: 100, 101: 100} {
 		if got := cursor.Limit(limit); got != want {
-			t.Errorf("asked for %d a page has %d, want %d", limit, got, want)
+			t.Errorf("a page of %d has %d, want %d", limit, got, want)
 		}
 	}
 }
 
-// A cursor that no list made is refused, and an empty one begins.
+// A cursor that no list made is refused; an empty one means the beginning.
 func TestForeignCursors(t *testing.T) {
 	t.Parallel()
 	encode := base64.RawURLEncoding.EncodeToString

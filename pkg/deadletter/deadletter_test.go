@@ -13,16 +13,16 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
-// tables are all that Put is for.
+// tables are all tables that Put writes to.
 var tables = []string{"notification.notification_dlq", "integration.settle_dlq"}
 
-// Whatever a message says of itself, it can be kept: one that cannot comes back at each
-// tick, and holds up the reconciling of its stream.
+// Every message can be kept, whatever it contains: one that cannot would come back at each
+// tick, and hold up the reconciling of its stream.
 func TestAnyMessageIsKept(t *testing.T) {
 	t.Parallel()
 	pool := kit.Pool(t)
 	for _, table := range tables {
-		// Random: an index row is measured after compression.
+		// Random text, because the limit of an index row holds after compression.
 		var long strings.Builder
 		for range 4000 {
 			long.WriteByte(byte('!' + rand.N(93)))
@@ -42,8 +42,8 @@ func TestAnyMessageIsKept(t *testing.T) {
 	}
 }
 
-// A message that comes again, as the broker did not learn that it may forget it, is one
-// letter; another message is another letter.
+// A message that is redelivered, because its acknowledgement got lost, stays one letter;
+// another message is another letter.
 func TestEachMessageIsOneLetter(t *testing.T) {
 	t.Parallel()
 	pool := kit.Pool(t)

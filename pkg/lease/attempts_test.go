@@ -14,8 +14,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
-// Attempts count at the claim, so a payload that kills its worker every time
-// comes to an end.
+// An attempt counts at its claim, so that a payload that kills its worker every time is
+// given up.
 func TestCrashAtTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t, attempts(3))
@@ -24,29 +24,29 @@ func TestCrashAtTheLastAttempt(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		claim := f.claim(w, 1)
 		if c := claim.Rows[0]; c.Attempt != n || c.Exhausted {
-			t.Fatalf("claim %d: %+v", n, c)
+			t.Fatalf("claim %d: %+v, want attempt %d", n, c, n)
 		}
 		if r := f.row(ids[0]); r.Attempts != n || r.Status != "IN_FLIGHT" {
-			t.Fatalf("after claim %d: %+v", n, r)
+			t.Fatalf("after claim %d the row is %+v, want IN_FLIGHT with as many attempts", n, r)
 		}
 		f.expire() // the worker died
 	}
 	claim := f.claim(w, 1)
 	if c := claim.Rows[0]; !c.Exhausted || c.Attempt != 3 {
-		t.Fatalf("%+v", c)
+		t.Fatalf("claimed %+v, want it exhausted after 3 attempts", c)
 	}
 	if lost, err := claim.GiveUp(f.ctx, []lease.Failure{{ID: ids[0], Reason: lease.ErrExhausted}}); lost != 0 || err != nil {
 		t.Fatal(lost, err)
 	}
 	r := f.row(ids[0])
 	if r.Status != "FAILED" || !r.Finished || r.Held || r.LastError == nil || *r.LastError != lease.ErrExhausted.Error() {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the row is %+v, want FAILED with %q", r, lease.ErrExhausted)
 	}
 	f.claim(w, 0)
 }
 
-// One row kills each worker that claims it. All others are finished, however many were
-// claimed together with it, and it alone is given up.
+// One row kills each worker that claims it. It alone is given up, and all others are
+// finished, however many were claimed together with it.
 func TestRowThatKillsItsWorker(t *testing.T) {
 	t.Parallel()
 	for size, attempted := range map[int][]int{1: {1, 10}, 2: {3}, 3: {1, 10}, 200: {3}, 500: {1}} {
@@ -58,7 +58,7 @@ func TestRowThatKillsItsWorker(t *testing.T) {
 				bad := ids[size/2]
 				w := f.worker("w")
 				deaths := 0
-				// Halving 500 takes nine deaths; then come those that count.
+				// It takes nine deaths to halve 500 rows down to one; then attempts count.
 				for bound := 12 + most; f.row(bad).Status != "FAILED"; {
 					claim, err := w.Claim(f.ctx)
 					if err != nil {
@@ -69,7 +69,7 @@ func TestRowThatKillsItsWorker(t *testing.T) {
 						f.expire()
 					case at >= 0 && claim.Rows[at].Exhausted:
 						if len(claim.Rows) > 1 {
-							t.Fatalf("given up among %d rows", len(claim.Rows))
+							t.Fatalf("the bad row is exhausted in a claim of %d rows, want it alone", len(claim.Rows))
 						}
 						if _, err := claim.GiveUp(f.ctx, failures([]uuid.UUID{bad})); err != nil {
 							t.Fatal(err)
@@ -95,8 +95,8 @@ func TestRowThatKillsItsWorker(t *testing.T) {
 	}
 }
 
-// A worker that dies on each try, whatever it holds, fails no row that it held together
-// with others.
+// A worker that always dies, whatever it holds, exhausts no row that it held together with
+// others.
 func TestWorkerThatCannotLive(t *testing.T) {
 	t.Parallel()
 	f := setup(t, attempts(3))
@@ -107,7 +107,7 @@ func TestWorkerThatCannotLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each of ten starts took a part; what is left of the leases ends.
+	// Each of the ten claims took a part of the rows. Now all their leases end.
 	f.expire()
 	for range 4 {
 		claim, err := w.Claim(f.ctx)
@@ -134,14 +134,14 @@ func TestRetryAtTheLastAttemptFails(t *testing.T) {
 		t.Fatalf("dead %d lost %d; %v", dead, lost, err)
 	}
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Attempts != 2 || !r.Finished {
-		t.Errorf("the last attempt: %+v", r)
+		t.Errorf("at the last attempt the row is %+v, want FAILED", r)
 	}
 	if r := f.row(ids[1]); r.Status != "PENDING" || r.Attempts != 1 || r.Held || r.LastError == nil || *r.LastError != errTest.Error() {
-		t.Errorf("the first attempt: %+v", r)
+		t.Errorf("at the first attempt the row is %+v, want PENDING with the error", r)
 	}
 }
 
-// A terminal row is never claimed again, whatever its times say.
+// A terminal row is never claimed again, whatever its times are.
 func TestTerminalIsTerminal(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -158,12 +158,12 @@ func TestTerminalIsTerminal(t *testing.T) {
 	f.claim(w, 0)
 	for name, act := range zombies {
 		if lost, err := act(f, claim, ids); lost != 2 || err != nil {
-			t.Errorf("%s: lost %d; %v", name, lost, err)
+			t.Errorf("%s: lost %d, want 2; %v", name, lost, err)
 		}
 	}
 }
 
-// Whatever is away may be away for a thousand claims: that costs no attempt.
+// Returned rows use no attempt, however often: the broker may be away for a long time.
 func TestReturnUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t, attempts(2))
@@ -172,17 +172,17 @@ func TestReturnUsesNoAttempt(t *testing.T) {
 	for range 20 {
 		claim := f.claim(w, 1)
 		if claim.Rows[0].Attempt != 1 || claim.Rows[0].Exhausted {
-			t.Fatalf("%+v", claim.Rows[0])
+			t.Fatalf("claimed %+v, want attempt 1", claim.Rows[0])
 		}
 		if lost, err := claim.Return(f.ctx, failures(ids)); lost != 0 || err != nil {
 			t.Fatal(lost, err)
 		}
 		r := f.row(ids[0])
 		if r.Status != "PENDING" || r.Attempts != 0 || r.Held {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the returned row is %+v, want PENDING without an attempt", r)
 		}
 		if !r.NextRetry.After(query[time.Time](f, `SELECT now()`)) {
-			t.Fatal("returned without a backoff")
+			t.Fatal("the row was returned without a backoff")
 		}
 		f.claim(w, 0)
 		f.due()
@@ -217,7 +217,7 @@ func TestBackoffRange(t *testing.T) {
 	}
 }
 
-// The other side's wish replaces the backoff, longer or shorter than it.
+// The delay that the other side asked for replaces the backoff, longer or shorter.
 func TestRetryAfterWins(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -236,12 +236,12 @@ func TestRetryAfterWins(t *testing.T) {
 	for i, id := range ids {
 		next := f.row(id).NextRetry
 		if next.Before(before.Add(wishes[i])) || next.After(after.Add(wishes[i])) {
-			t.Errorf("asked for %s, got %s", wishes[i], next.Sub(before))
+			t.Errorf("the row is due after %s, want %s", next.Sub(before), wishes[i])
 		}
 	}
 }
 
-// Error texts come from outside; whatever they hold, the row is put back.
+// Error texts come from outside: whatever they contain, the row is put back.
 func TestAnyErrorTextIsStorable(t *testing.T) {
 	t.Parallel()
 	f := setup(t, attempts(1000))
@@ -254,7 +254,7 @@ func TestAnyErrorTextIsStorable(t *testing.T) {
 			t.Fatalf("%.20q: lost %d; %v", text, lost, err)
 		}
 		if r := f.row(ids[0]); r.LastError == nil || len(*r.LastError) > 4000 {
-			t.Fatalf("%.20q: %v", text, r.LastError)
+			t.Fatalf("%.20q: the stored error is missing or longer than 4000 bytes", text)
 		}
 		f.due()
 	}

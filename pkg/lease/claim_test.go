@@ -18,8 +18,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// hostile makes the planner run a subquery again for every outer row, as it may
-// whenever its statistics suggest so.
+// hostile makes the planner run a subquery again for every outer row, as it may do at any
+// time, depending on its statistics.
 var hostile = map[string]string{
 	"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_hashagg": "off",
 	"enable_sort": "off", "enable_material": "off", "enable_bitmapscan": "off",
@@ -47,7 +47,7 @@ func TestClaimNeverExceedsItsLimit(t *testing.T) {
 	}
 }
 
-// What MATERIALIZED in a CTE is for: IN (SELECT … LIMIT 1) claims many.
+// Without MATERIALIZED, which the claim has in its CTE, IN (SELECT … LIMIT 1) claims many.
 func TestClaimNaive(t *testing.T) {
 	t.Parallel()
 	f := setupOn(t, hostilePool(t))
@@ -59,7 +59,7 @@ func TestClaimNaive(t *testing.T) {
 			ORDER BY next_retry_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 		RETURNING 1) SELECT count(*) FROM claimed`)
 	if claimed <= 1 {
-		t.Fatalf("the naive claim took %d rows; this test shows nothing", claimed)
+		t.Fatalf("the naive claim took %d rows, so this test shows nothing", claimed)
 	}
 	t.Logf("the naive claim took %d rows for LIMIT 1", claimed)
 }
@@ -73,17 +73,17 @@ func TestClaimTakesOnlyWhatIsDue(t *testing.T) {
 	f.claim(f.worker("a"), 3)
 	f.claim(f.worker("b"), 0)
 	f.expire(ids[1])
-	// It died among three, so that was no attempt of its own.
+	// Its worker died with three rows, so that counts as no attempt of this one.
 	again := f.claim(f.worker("b"), 1)
 	if again.Rows[0].ID != ids[1] || again.Rows[0].Attempt != 1 || again.Rows[0].Row != "u/"+ids[1].String() {
-		t.Fatalf("%+v", again.Rows[0])
+		t.Fatalf("claimed %+v, want %s at attempt 1", again.Rows[0], ids[1])
 	}
 	if r := f.row(ids[1]); r.LockedBy == nil || *r.LockedBy != "b" {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the row is %+v, want it locked by b", r)
 	}
 }
 
-// Rows that somebody has locked are passed over, not waited for.
+// A claim skips locked rows and does not wait for them.
 func TestClaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -96,15 +96,14 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 	if _, err := tx.Exec(f.ctx, `SELECT FROM `+tableName+` WHERE event_id = $1 FOR UPDATE`, ids[2]); err != nil {
 		t.Fatal(err)
 	}
-	// A claim that waits for the lock would wait for as long as this test.
+	// A claim that waits for the lock would wait until this test ends.
 	ctx, cancel := context.WithTimeout(f.ctx, 5*time.Second)
 	defer cancel()
 	f.ctx = ctx
 	f.claim(f.worker("w"), 4)
 }
 
-// Many workers drain 2,000 rows. Some are killed on the way: their rows come
-// back. Every row is finished exactly once.
+// Many workers drain 2,000 rows: every row is finished exactly once.
 func TestManyWorkersFinishEveryRowOnce(t *testing.T) {
 	t.Parallel()
 	const rows, workers = 2000, 12
@@ -126,12 +125,12 @@ func TestManyWorkersFinishEveryRowOnce(t *testing.T) {
 					return
 				}
 				if len(claim.Rows) > 37 {
-					t.Errorf("claimed %d", len(claim.Rows))
+					t.Errorf("claimed %d rows, want 37 at most", len(claim.Rows))
 				}
 				ids := idsOf(claim)
 				lost, err := claim.Finish(f.ctx, ids)
 				if err != nil || lost != 0 {
-					t.Errorf("lost %d; %v", lost, err)
+					t.Errorf("lost %d rows, want none; %v", lost, err)
 				}
 				mutex.Lock()
 				for _, id := range ids {
@@ -144,14 +143,14 @@ func TestManyWorkersFinishEveryRowOnce(t *testing.T) {
 	group.Wait()
 	for id, n := range finished {
 		if n != 1 {
-			t.Errorf("%s finished %d times", id, n)
+			t.Errorf("%s was finished %d times, want 1", id, n)
 		}
 	}
 	if len(finished) != rows || f.count("PUBLISHED") != rows {
-		t.Errorf("%d finished, %d PUBLISHED", len(finished), f.count("PUBLISHED"))
+		t.Errorf("%d rows were finished and %d are PUBLISHED, want %d", len(finished), f.count("PUBLISHED"), rows)
 	}
 	if n := query[int](f, `SELECT max(attempt_count) FROM `+tableName); n != 1 {
-		t.Errorf("a row was claimed %d times", n)
+		t.Errorf("a row was claimed %d times, want 1", n)
 	}
 }
 
@@ -168,13 +167,13 @@ func TestOneStatementABatch(t *testing.T) {
 			t.Fatalf("%s: lost %d; %v", name, lost, err)
 		}
 		if calls := trace.take(); len(calls) != 1 {
-			t.Errorf("%s of 100 rows took %d statements", name, len(calls))
+			t.Errorf("%s of 100 rows took %d statements, want 1", name, len(calls))
 		}
 		f.exec(`TRUNCATE ` + tableName)
 	}
 }
 
-// The worker's clock decides nothing in the database: no statement takes a time.
+// The worker's clock decides nothing in the database: no statement has a time as argument.
 func TestNoClockOfOursInSQL(t *testing.T) {
 	t.Parallel()
 	trace := &tracer{}
@@ -203,7 +202,7 @@ func TestNoClockOfOursInSQL(t *testing.T) {
 	}
 }
 
-// A worker stops by its own monotonic clock well before the database lets others in.
+// A worker's deadline, on its own monotonic clock, is well before its lease ends.
 func TestDeadlineIsBeforeTheLeaseEnds(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -215,10 +214,10 @@ func TestDeadlineIsBeforeTheLeaseEnds(t *testing.T) {
 		mine := time.Until(claim.Deadline)
 		left := time.Duration(query[float64](f, `SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 FROM `+tableName) * float64(time.Second))
 		if mine <= 0 || left-mine < f.policy.Lease/4 {
-			t.Errorf("work may go on for %s, the lease for %s", mine, left)
+			t.Errorf("the deadline is in %s, the lease ends in %s; want a quarter of a lease between", mine, left)
 		}
 		if left > f.policy.Lease {
-			t.Errorf("leased for %s", left)
+			t.Errorf("leased for %s, want %s at most", left, f.policy.Lease)
 		}
 	}
 	check()
@@ -232,7 +231,8 @@ func TestDeadlineIsBeforeTheLeaseEnds(t *testing.T) {
 	}
 }
 
-// Behind a transaction pooler the statements run in other modes of the protocol.
+// Claims work in every mode of the protocol; behind a transaction pooler statements run in
+// other modes than the default.
 func TestEveryExecMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -252,7 +252,7 @@ func TestEveryExecMode(t *testing.T) {
 				own.pool = pool
 				claim, err := own.worker("w").Claim(f.ctx)
 				if err != nil || len(claim.Rows) != 3 {
-					t.Fatalf("claim: %v", err)
+					t.Fatalf("claimed %d rows, want 3: %v", len(claim.Rows), err)
 				}
 				if lost, err := act(f, claim, idsOf(claim)); lost != 0 || err != nil {
 					t.Errorf("%s: lost %d; %v", name, lost, err)

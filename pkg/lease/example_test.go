@@ -12,8 +12,8 @@ import (
 )
 
 // A worker claims a batch, works on it outside any transaction until the claim's Deadline,
-// and says what became of each row. What failed is due again after its backoff. Whatever
-// the worker does not say, because it died, is claimed again when its lease ends.
+// and settles each row. A row that failed is due again after its backoff. A row that is
+// never settled, because its worker died, is claimed again when its lease ends.
 func ExampleQueue() {
 	t := kit.ForExample()
 	defer t.End()
@@ -59,7 +59,8 @@ func ExampleQueue() {
 	// SENT
 }
 
-// A worker that was away for longer than its lease changes nothing that another holds.
+// A worker that was paused for longer than its lease does not change rows that another one
+// holds.
 func ExampleClaim_Finish() {
 	t := kit.ForExample()
 	defer t.End()

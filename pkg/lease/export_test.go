@@ -1,9 +1,9 @@
 package lease
 
-// ClaimSQL is the statement that claims, for tests that look at its plan.
+// ClaimSQL returns the statement that claims, for tests of its plan.
 func (q *Queue[T]) ClaimSQL() string { return q.sql.claim }
 
-// Statements are all of a queue's.
+// Statements returns all statements of a queue.
 func (q *Queue[T]) Statements() []string {
 	return []string{q.sql.claim, q.sql.finish, q.sql.retry, q.sql.giveBack, q.sql.extend, q.sql.giveUp}
 }

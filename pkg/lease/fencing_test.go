@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
-// zombies are all ways to change a claimed row; each answers how many were lost.
+// zombies holds all ways to change claimed rows; each returns how many rows were lost.
 var zombies = map[string]func(*fixture, *lease.Claim[string], []uuid.UUID) (int, error){
 	"finish": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) { return c.Finish(f.ctx, ids) },
 	"retry": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) {
@@ -28,8 +28,8 @@ var zombies = map[string]func(*fixture, *lease.Claim[string], []uuid.UUID) (int,
 	"extend": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) { return c.Extend(f.ctx, ids) },
 }
 
-// A worker that was paused for longer than its lease finds its rows with
-// somebody else, or with itself: it changes nothing and is told.
+// A worker was paused for longer than its lease, and its rows were claimed again by
+// another worker, or by itself. Its old claim changes nothing, and reports them as lost.
 func TestZombieChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, act := range zombies {
@@ -59,7 +59,7 @@ func zombieChangesNothing(t *testing.T, f *fixture, act func(*fixture, *lease.Cl
 	if successor == "other" {
 		worker = f.worker("other")
 	}
-	for range ids { // rows whose lease ended together come in smaller parts
+	for range ids { // rows whose lease ended together are claimed in smaller parts
 		holder := f.claim(worker, 1)
 		var err error
 		switch mine := idsOf(holder); progress {
@@ -87,12 +87,12 @@ func zombieChangesNothing(t *testing.T, f *fixture, act func(*fixture, *lease.Cl
 		}
 	}
 	if zombie.Deadline != deadline {
-		t.Errorf("a lost lease got another deadline")
+		t.Errorf("a claim that lost its lease got another deadline")
 	}
 }
 
-// What the token is for: with the spec's condition, event_id and locked_by, a
-// zombie of the same worker makes a published row PENDING again.
+// Without the claim token, with event_id and locked_by as the only condition, a zombie of
+// the same worker makes a published row PENDING again.
 func TestZombieNaive(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -109,18 +109,18 @@ func TestZombieNaive(t *testing.T) {
 	id := claim()
 	f.exec(`UPDATE naive SET lease_until = now() - interval '1 s'`)
 	if claim() != id {
-		t.Fatal("not claimed again")
+		t.Fatal("the row was not claimed again")
 	}
 	f.exec(`UPDATE naive SET status = 'PUBLISHED', lease_until = NULL WHERE event_id = $1 AND locked_by = 'same'`, id)
 	// The zombie wakes up, with an error.
 	f.exec(`UPDATE naive SET attempt_count = attempt_count + 1, status = 'PENDING', lease_until = NULL
 		WHERE event_id = $1 AND locked_by = 'same'`, id)
 	if status := query[string](f, `SELECT status FROM naive`); status != "PENDING" {
-		t.Fatalf("the naive condition held: %s; this test shows nothing", status)
+		t.Fatalf("the naive condition held, so this test shows nothing: the row is %s", status)
 	}
 }
 
-// A lease that ended and that nobody took over is still the worker's to finish.
+// A worker may finish rows after its lease ended if nobody claimed them meanwhile.
 func TestFinishAfterTheLeaseWithoutSuccessor(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -131,11 +131,12 @@ func TestFinishAfterTheLeaseWithoutSuccessor(t *testing.T) {
 		t.Fatal(lost, err)
 	}
 	if r := f.row(ids[0]); r.Status != "PUBLISHED" || r.Held || !r.Finished {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the row is %+v, want PUBLISHED", r)
 	}
 }
 
-// Part of a batch is lost: the rest is finished, the lost part is its new holder's.
+// If a part of a batch is lost, the rest is finished, and the lost part stays with its new
+// holder.
 func TestFinishWithPartOfTheBatchLost(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -148,14 +149,14 @@ func TestFinishWithPartOfTheBatchLost(t *testing.T) {
 		t.Fatalf("lost %d, want 4; %v", lost, err)
 	}
 	if done, held := f.count("PUBLISHED"), f.count("IN_FLIGHT"); done != 6 || held != 4 {
-		t.Fatalf("%d PUBLISHED, %d IN_FLIGHT", done, held)
+		t.Fatalf("%d rows are PUBLISHED and %d IN_FLIGHT, want 6 and 4", done, held)
 	}
 	if lost, err := holder.Finish(f.ctx, idsOf(holder)); lost != 0 || err != nil {
 		t.Fatalf("the holder lost %d; %v", lost, err)
 	}
 }
 
-// A claim changes only rows that it took, whoever names others.
+// A claim changes only rows that it took, even if it is given the ids of others.
 func TestClaimChangesOnlyItsOwnRows(t *testing.T) {
 	t.Parallel()
 	f := setup(t, batch(1))
@@ -164,7 +165,7 @@ func TestClaimChangesOnlyItsOwnRows(t *testing.T) {
 	before := f.whole(second.Rows[0].ID)
 	for name, act := range zombies {
 		if lost, err := act(f, first, idsOf(second)); lost != 1 || err != nil {
-			t.Errorf("%s: lost %d; %v", name, lost, err)
+			t.Errorf("%s: lost %d, want 1; %v", name, lost, err)
 		}
 	}
 	if after := f.whole(second.Rows[0].ID); after != before {

@@ -9,12 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// oneConnection makes statistics exact: they are one backend's, flushed by it.
+// oneConnection returns a pool of one connection. It makes statistics exact: they are one
+// backend's, which flushes them itself.
 func oneConnection(t *testing.T) *pgxpool.Pool {
 	return connect(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 }
 
-// hotRatio claims 3,000 rows and returns which part of the updates were HOT.
+// hotRatio claims 3,000 rows and returns the share of the updates that were HOT.
 func hotRatio(f *fixture) float64 {
 	f.t.Helper()
 	f.insert(3000)
@@ -38,7 +39,7 @@ func TestClaimsAreHOT(t *testing.T) {
 	}
 }
 
-// What the fillfactor and the one partial index are for.
+// Without the fillfactor, and with an index on status, claims are not HOT.
 func TestClaimsAreHOTNaive(t *testing.T) {
 	t.Parallel()
 	f := setupOn(t, oneConnection(t))
@@ -47,11 +48,11 @@ func TestClaimsAreHOTNaive(t *testing.T) {
 	f.exec(`CREATE INDEX ON naive (status, next_retry_at)`)
 	f.table.Name = "naive"
 	if ratio := hotRatio(f); ratio >= 0.9 {
-		t.Errorf("%.0f %% are HOT with an index on status; this test shows nothing", 100*ratio)
+		t.Errorf("%.0f %% are HOT with an index on status, so this test shows nothing", 100*ratio)
 	}
 }
 
-// Finished rows and rows in backoff are not read: the claim goes by the partial index.
+// A claim does not read finished rows or rows in backoff: it uses the partial index.
 func TestClaimUsesThePartialIndex(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -64,7 +65,7 @@ func TestClaimUsesThePartialIndex(t *testing.T) {
 	f.insert(300)
 	f.exec(`ANALYZE ` + tableName)
 	w := f.worker("w")
-	// EXPLAIN ANALYZE does claim; the transaction takes it back.
+	// EXPLAIN ANALYZE really claims; the transaction is rolled back.
 	tx, err := f.pool.Begin(f.ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +82,7 @@ func TestClaimUsesThePartialIndex(t *testing.T) {
 	}
 	plan := strings.Join(lines, "\n")
 	if !strings.Contains(plan, "outbox_events_due") || strings.Contains(plan, "Seq Scan") {
-		t.Errorf("the claim does not go by the partial index:\n%s", plan)
+		t.Errorf("the claim does not use the partial index:\n%s", plan)
 	}
 	if strings.Contains(plan, "Rows Removed by Filter") {
 		t.Errorf("the claim reads rows that are not due:\n%s", plan)

@@ -51,7 +51,7 @@ func setupOn(t testing.TB, pool *pgxpool.Pool, change ...func(*lease.Policy)) *f
 func attempts(n int) func(*lease.Policy) { return func(p *lease.Policy) { p.MaxAttempts = n } }
 func batch(n int) func(*lease.Policy)    { return func(p *lease.Policy) { p.Batch = n } }
 
-// worker returns a queue of its own, as another process would have.
+// worker returns a new queue, as another process would have.
 func (f *fixture) worker(name string) *lease.Queue[string] {
 	return lease.New(f.pool, f.table, f.policy, name, func(s *string) []any { return []any{s} })
 }
@@ -75,7 +75,7 @@ func (f *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// expire ends the leases of rows by the only clock that counts, or of all rows.
+// expire ends the leases of the given rows, or of all, by the database's clock.
 func (f *fixture) expire(ids ...uuid.UUID) {
 	f.t.Helper()
 	f.exec(`UPDATE `+f.table.Name+` SET lease_until = now() - interval '1 s'
@@ -88,7 +88,7 @@ func (f *fixture) due() {
 	f.exec(`UPDATE ` + f.table.Name + ` SET next_retry_at = now() WHERE finished_at IS NULL`)
 }
 
-// claim claims and checks how many rows came.
+// claim claims, and ends the test unless want rows came.
 func (f *fixture) claim(q *lease.Queue[string], want int) *lease.Claim[string] {
 	f.t.Helper()
 	claim, err := q.Claim(f.ctx)
@@ -101,7 +101,7 @@ func (f *fixture) claim(q *lease.Queue[string], want int) *lease.Claim[string] {
 	return claim
 }
 
-// row is what a test asks about a row.
+// row holds the columns that tests look at.
 type row struct {
 	Status    string
 	Attempts  int

@@ -20,7 +20,7 @@ func prefixes(t testing.TB) []netip.Prefix {
 	return p
 }
 
-// from is a request of peer with lines of X-Forwarded-For.
+// from returns a request from peer with lines of X-Forwarded-For.
 func from(peer string, lines ...string) *http.Request {
 	r := &http.Request{RemoteAddr: peer, Header: http.Header{}}
 	for _, line := range lines {
@@ -36,7 +36,7 @@ func TestAddress(t *testing.T) {
 		want, peer string
 		lines      []string
 	}{
-		// Nobody in between: the header is what the caller likes to say.
+		// No proxy: the caller may write anything into the header.
 		{"198.51.100.1", "198.51.100.1:4321", nil},
 		{"198.51.100.1", "198.51.100.1:4321", []string{"203.0.113.9"}},
 		{"198.51.100.1", "198.51.100.1:4321", []string{"10.0.0.1", "10.0.0.2, 10.0.0.3"}},
@@ -49,7 +49,7 @@ func TestAddress(t *testing.T) {
 		{"unknown", "@", []string{"203.0.113.9"}},
 		{"unknown", "", []string{"203.0.113.9"}},
 
-		// One proxy: what it added, and nothing that stood there before.
+		// One proxy: the address that it added counts, and nothing before it.
 		{"10.0.0.1", "10.0.0.1:80", nil},
 		{"10.0.0.1", "10.0.0.1:80", []string{""}},
 		{"203.0.113.9", "10.0.0.1:80", []string{"203.0.113.9"}},
@@ -66,9 +66,9 @@ func TestAddress(t *testing.T) {
 		// Several proxies.
 		{"203.0.113.9", "10.0.0.1:80", []string{"198.51.100.66, 203.0.113.9, 10.0.0.2", "fd00::1", "192.0.2.7"}},
 		{"203.0.113.9", "10.0.0.1:80", []string{"10.0.0.4, 203.0.113.9, 10.0.0.2, 10.0.0.3"}},
-		{"10.0.0.4", "10.0.0.1:80", []string{"10.0.0.4", "10.0.0.3"}}, // a caller within
+		{"10.0.0.4", "10.0.0.1:80", []string{"10.0.0.4", "10.0.0.3"}}, // a caller in the trusted network
 
-		// How proxies write it.
+		// The forms in which proxies write an address.
 		{"203.0.113.9", "10.0.0.1:80", []string{" \t203.0.113.9\t "}},
 		{"203.0.113.9", "10.0.0.1:80", []string{"203.0.113.9:5678"}},
 		{"203.0.113.9", "10.0.0.1:80", []string{"::ffff:203.0.113.9"}},
@@ -78,7 +78,7 @@ func TestAddress(t *testing.T) {
 		{"2001:db8:1:2::/64", "10.0.0.1:80", []string{"[2001:db8:1:2::6]:443"}},
 		{"203.0.113.9", "10.0.0.1:80", []string{"203.0.113.9, [fd00::2]:443, 10.0.0.5:80"}},
 
-		// What cannot be read ends the search at the last address that could.
+		// Text that is no address ends the search at the last one that was read.
 		{"10.0.0.1", "10.0.0.1:80", []string{"203.0.113.9, junk"}},
 		{"10.0.0.1", "10.0.0.1:80", []string{"203.0.113.9,"}},
 		{"10.0.0.1", "10.0.0.1:80", []string{"203.0.113.9", ""}},
@@ -95,13 +95,13 @@ func TestAddress(t *testing.T) {
 			t.Errorf("%s, %q: %s, want %s", c.peer, c.lines, got, c.want)
 		}
 		if got, peer := limit.Address(from(c.peer, c.lines...), nil), limit.Address(from(c.peer), nil); got != peer {
-			t.Errorf("%s, %q: %s, though nobody is trusted", c.peer, c.lines, got)
+			t.Errorf("%s, %q: %s without trusted proxies, want %s", c.peer, c.lines, got, peer)
 		}
 	}
 }
 
-// Whatever a header says, an untrusted peer is itself, and behind a trusted proxy
-// a caller is who the proxy says.
+// Whatever the header contains, an untrusted peer is counted by its own address, and a
+// caller behind a trusted proxy by the address that the proxy added.
 func FuzzAddress(f *testing.F) {
 	for _, line := range []string{
 		"", ",", "203.0.113.9", "10.0.0.1", "10.0.0.1, 10.0.0.2", "[fd00::1]:80, junk, 192.0.2.7", "::ffff:10.0.0.1", "fe80::1%eth0",
@@ -117,27 +117,27 @@ func FuzzAddress(f *testing.F) {
 		got := limit.Address(from(peer, lines...), trusted)
 		if a, err := netip.ParseAddr(got); got != "unknown" && (err != nil || !a.Is4()) {
 			if p, err := netip.ParsePrefix(got); err != nil || p.Bits() != 64 || p.Addr().Is4() || p.Addr().Is4In6() || p.Masked() != p {
-				t.Errorf("%q is counted as %q", peer, got)
+				t.Errorf("%q is counted as %q, want an IPv4 address or an IPv6 /64", peer, got)
 			}
 		}
 		alone := limit.Address(from(peer), nil)
 		if nobody := limit.Address(from(peer, lines...), nil); nobody != alone {
-			t.Errorf("%q, %q is counted as %q", peer, lines, nobody)
+			t.Errorf("%q, %q is counted as %q without trusted proxies, want %q", peer, lines, nobody, alone)
 		}
-		// Trusted are few, so that most of what is tried is not.
+		// Most fuzzed peers are not in the few trusted networks.
 		if a, err := netip.ParseAddrPort(peer); err == nil {
 			isTrusted := false
 			for _, p := range trusted {
 				isTrusted = isTrusted || p.Contains(a.Addr().WithZone("").Unmap())
 			}
 			if !isTrusted && got != alone {
-				t.Errorf("%q, %q is counted as %q", peer, lines, got)
+				t.Errorf("%q, %q is counted as %q, want %q: the peer is not trusted", peer, lines, got, alone)
 			}
 		}
 		for _, added := range [][]string{append(lines, "203.0.113.9"), append(lines[:len(lines)-1:len(lines)-1], lines[len(lines)-1]+", 203.0.113.9")} {
 			for _, proxied := range [][]string{added, append(added, "[::ffff:10.0.0.2]:80")} {
 				if behind := limit.Address(from("10.0.0.1:1", proxied...), trusted); behind != "203.0.113.9" {
-					t.Errorf("%q is counted as %q", proxied, behind)
+					t.Errorf("%q is counted as %q, want 203.0.113.9", proxied, behind)
 				}
 			}
 		}
@@ -156,11 +156,11 @@ func TestParsePrefixes(t *testing.T) {
 		t.Errorf("%s, want %s: %v", text, want, err)
 	}
 	if got, err := limit.ParsePrefixes(nil); err != nil || len(got) != 0 {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("no prefixes are parsed as %v, %v", got, err)
 	}
 	for _, bad := range []string{"", "proxy.example", "10.0.0.0/33", "10.0.0/8", "10.0.0.1:80", "fe80::1%eth0", "fe80::%eth0/64", "::ffff:0.0.0.0/95", "*", "10.0.0.0/08"} {
 		if got, err := limit.ParsePrefixes([]string{"10.0.0.0/8", bad}); err == nil || !strings.Contains(err.Error(), `"`+bad+`"`) || got != nil {
-			t.Errorf("%q: %v, %v", bad, got, err)
+			t.Errorf("%q is parsed as %v, %v; want an error that names it", bad, got, err)
 		}
 	}
 }

@@ -15,21 +15,21 @@ import (
 
 var hourly = limit.Policy{Name: "hourly", Rate: 1, Period: time.Hour, Burst: 10}
 
-// While Redis is stopped the limit goes on in the process; when it is back, what
-// it counted before counts again. Each change is one line in the log.
+// While Redis is stopped each process limits by itself; when Redis is back, its earlier
+// counts hold again. Each change is one line in the log.
 func TestRedisStopsAndComesBack(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), &lines{}
 	server := kit.StartRedis(t, dir)
 	l := limit.New(connect(t, server.URL()), log.logger())
-	l.SetPatience(patience) // a slow answer is not what this is about
+	l.SetPatience(patience) // a slow answer must not make the limiter local
 	for left := 9; left >= 4; left-- {
 		if r := l.Allow(t.Context(), hourly, "k"); !r.Allowed || r.Remaining != left {
-			t.Fatalf("%d should be left: %+v", left, r)
+			t.Fatalf("got %+v, want it allowed with %d left", r, left)
 		}
 	}
 	l.SetPatience(limit.Patience)
-	// The second time is told of as well, and finds the bucket of the first.
+	// The second stop is logged as well, and finds the local bucket of the first one.
 	for _, burst := range []int{hourly.Burst, 0} {
 		if err := server.Stop(); err != nil {
 			t.Fatal(err)
@@ -43,10 +43,10 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 		if allowed != burst || l.Shared() {
 			t.Errorf("%d were allowed, want %d; shared is %t", allowed, burst, l.Shared())
 		}
-		// It is asked again in vain, and that is not told.
+		// The limiter asks Redis again in vain, and does not log that.
 		for began := time.Now(); time.Since(began) < limit.RetryEvery+2*limit.Patience; kit.Pause(10 * time.Millisecond) {
 			if l.Allow(t.Context(), hourly, "k").Allowed {
-				t.Fatal("more than the burst")
+				t.Fatal("more than the burst is allowed")
 			}
 		}
 		server = kit.StartRedis(t, dir)
@@ -57,14 +57,14 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 	}
 	l.SetPatience(patience)
 	if r := l.Allow(t.Context(), hourly, "k"); !r.Allowed || r.Remaining != 3 {
-		t.Errorf("back: %+v", r)
+		t.Errorf("with Redis back: %+v, want it allowed with 3 left", r)
 	}
 	if away, back := log.count(saidAway), log.count(saidBack); away != 2 || back != 2 {
-		t.Errorf("%d lines say away, %d say back", away, back)
+		t.Errorf("%d lines say away and %d back, want 2 each", away, back)
 	}
 }
 
-// A Redis that hangs costs one request 100 ms, once a second, and the others
+// A Redis that hangs delays one request a second by 100 ms, and the others by
 // microseconds.
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestRedisHangs(t *testing.T) {
 			began := time.Now()
 			l.Allow(t.Context(), hourly, "k")
 			if first := time.Since(began); first < limit.Patience || first > 10*limit.Patience {
-				t.Errorf("the first took %s", first)
+				t.Errorf("the first request took %s, want about %s", first, limit.Patience)
 			}
 			var mutex sync.Mutex
 			var took []time.Duration
@@ -114,20 +114,20 @@ func TestRedisHangs(t *testing.T) {
 			slow := len(took) - func() int { i, _ := slices.BinarySearch(took, limit.Patience*9/10); return i }()
 			t.Logf("%d requests, %d commands, %d slow, median %s, 99%% %s", len(took), commands.Load(), slow, took[len(took)/2], took[len(took)*99/100])
 			if n := commands.Load(); n < 2 || n > 3 { // at 0, 1.1 and 2.2 s
-				t.Errorf("Redis was asked %d times", n)
+				t.Errorf("Redis was asked %d times, want 2 or 3", n)
 			}
-			// On a busy machine others may be slow for other reasons.
+			// On a busy machine other requests may be slow, too.
 			if slow > 2+clients || took[len(took)/2] > time.Millisecond {
-				t.Errorf("%d of %d took 90 ms; the median is %s", slow, len(took), took[len(took)/2])
+				t.Errorf("%d of %d took 90 ms, want %d at most; the median is %s, want 1 ms at most", slow, len(took), 2+clients, took[len(took)/2])
 			}
 			if away, back := log.count(saidAway), log.count(saidBack); away != 1 || back != 0 {
-				t.Errorf("%d lines say away, %d say back", away, back)
+				t.Errorf("%d lines say away, want 1; %d say back, want none", away, back)
 			}
 		})
 	}
 }
 
-// When it goes on, it is used again, whatever was left unanswered.
+// When a paused Redis continues, it is used again, although commands went unanswered.
 func TestRedisGoesOnAfterAPause(t *testing.T) {
 	t.Parallel()
 	client := connect(t, kit.Redis(t).URL())
@@ -137,7 +137,7 @@ func TestRedisGoesOnAfterAPause(t *testing.T) {
 	}
 	l.Allow(t.Context(), hourly, "k")
 	if l.Shared() {
-		t.Fatal("it answered")
+		t.Fatal("the paused Redis answered")
 	}
 	kit.Eventually(t, "Redis is used again", func() bool {
 		l.Allow(t.Context(), hourly, "k")

@@ -9,7 +9,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// What one request costs, asked one after the other and by many at once.
+// BenchmarkAllow measures one request, made one after the other and by many at once.
 func BenchmarkAllow(b *testing.B) {
 	policy := limit.Policy{Name: "player", Rate: 250, Burst: 1000}
 	for name, l := range map[string]*limit.Limiter{"redis": shared(b, kit.Redis(b).URL()), "local": alone()} {

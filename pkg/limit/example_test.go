@@ -8,7 +8,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/limit"
 )
 
-// What a player sees who came too often.
+// A player who sends too many requests gets these headers.
 func ExampleResult_WriteHeaders() {
 	result := limit.Result{
 		Policy:     limit.Policy{Name: "player", Rate: 1, Burst: 4},

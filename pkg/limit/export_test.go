@@ -2,7 +2,7 @@ package limit
 
 import "time"
 
-// SetLifetime is how long places are counted that nobody says are open.
+// SetLifetime sets how long a place is counted without being refreshed.
 func (l *Limiter) SetLifetime(d time.Duration) { l.lifetime = d }
 
 const (
@@ -11,10 +11,10 @@ const (
 	MaxLocalKeys = maxLocalKeys
 )
 
-// Shared says whether Redis is believed to answer.
+// Shared reports whether the limiter asks Redis, rather than counts by itself.
 func (l *Limiter) Shared() bool { return l.retryAt.Load() == 0 }
 
-// LocalKeys is how many buckets this process holds.
+// LocalKeys returns how many buckets this process holds.
 func (l *Limiter) LocalKeys() int {
 	l.local.mutex.Lock()
 	defer l.local.mutex.Unlock()

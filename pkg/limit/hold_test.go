@@ -13,7 +13,7 @@ import (
 
 var three = limit.Places{Name: "streams", Most: 3}
 
-// hold takes a place, which there must be.
+// hold takes a place, and ends the test if there is none.
 func hold(t testing.TB, l *limit.Limiter, key string) (leave func()) {
 	t.Helper()
 	leave, ok := l.Hold(t.Context(), three, key)
@@ -23,7 +23,7 @@ func hold(t testing.TB, l *limit.Limiter, key string) (leave func()) {
 	return leave
 }
 
-// full fails unless key has no place.
+// full fails the test unless key has no free place.
 func full(t testing.TB, l *limit.Limiter, key string) {
 	t.Helper()
 	if leave, ok := l.Hold(t.Context(), three, key); ok {
@@ -32,7 +32,8 @@ func full(t testing.TB, l *limit.Limiter, key string) {
 	}
 }
 
-// brief is a limiter on Redis, as of a process of its own, that is forgotten soon.
+// brief returns a limiter and its client, as another process would have. Redis forgets its
+// places 3 s after its last command.
 func brief(t testing.TB, url string) (*limit.Limiter, *redis.Client) {
 	t.Helper()
 	client := connect(t, url)
@@ -53,7 +54,7 @@ func TestHold(t *testing.T) {
 	full(t, another, "alice")
 	hold(t, another, "bob")()
 	second()
-	second() // the second time gives nothing back
+	second() // frees nothing the second time
 	fourth := hold(t, one, "alice")
 	full(t, another, "alice")
 	for _, leave := range []func(){first, third, fourth} {
@@ -64,8 +65,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// The places of a process that was killed are free when its time is over; those of
-// one that lives are not.
+// The places of a killed process are free when their lifetime is over; those of a process
+// that lives are not.
 func TestHoldOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	server := kit.StartRedis(t, t.TempDir())
@@ -85,11 +86,11 @@ func TestHoldOfAKilledProcess(t *testing.T) {
 			return ok
 		})
 	}
-	full(t, alive, "alice") // the first one has been open for longer than a place is counted unsaid
+	full(t, alive, "alice") // its place is older than the lifetime, but was refreshed
 }
 
-// Without Redis what is open goes on, and each process lets in as many as a key may
-// have; they are counted again when Redis is back, even one that lost its data.
+// Without Redis open places stay open, and each process gives a key as many as it may
+// have. When Redis is back, even without its data, all of them are counted again.
 func TestHoldWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

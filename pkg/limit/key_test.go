@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Keys are readable where they can be, short, one cluster slot each, and go away
-// by themselves when the bucket is full.
+// Keys are short, readable where they can be, in one cluster slot each, and expire when
+// the bucket is full.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	url := kit.Redis(t).URL()
@@ -28,7 +28,7 @@ func TestKeys(t *testing.T) {
 			t.Fatalf("%q is in %q, want %q: %v", key, got, want, err)
 		}
 		if ttl := client.TTL(t.Context(), got[0]).Val(); ttl < 15*time.Second || ttl > 21*time.Second {
-			t.Errorf("%q stays for %s", got[0], ttl)
+			t.Errorf("%q lives for %s, want 15s to 21s", got[0], ttl)
 		}
 		if err := client.FlushDB(t.Context()).Err(); err != nil {
 			t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// limiters are the two ways of counting.
+// limiters returns a limiter that counts in Redis and one that counts by itself.
 func limiters(t *testing.T) map[string]*limit.Limiter {
 	return map[string]*limit.Limiter{"redis": shared(t, kit.Redis(t).URL()), "local": alone()}
 }
 
-// Two processes and 32 goroutines that ask as fast as they can get the burst and
-// the rate: no more, and not much less.
+// Two processes with 32 goroutines ask as fast as they can: they get the burst and the
+// rate, no more and not much less.
 func TestRateAndBurstAreKept(t *testing.T) {
 	t.Parallel()
 	url, one := kit.Redis(t).URL(), alone()
@@ -43,10 +43,10 @@ func TestRateAndBurstAreKept(t *testing.T) {
 		}
 		asking.Wait()
 		due := float64(policy.Burst) + float64(policy.Rate)*time.Since(began).Seconds()
-		// Nobody began to ask after the second was over.
+		// The goroutines asked for one second.
 		atLeast := 0.9 * float64(policy.Burst+policy.Rate)
 		if got := float64(allowed.Load()); got > due+1 || got < atLeast {
-			t.Errorf("%s: %.0f were allowed, %.1f were due", name, got, due)
+			t.Errorf("%s: %.0f were allowed, want %.1f to %.1f", name, got, atLeast, due)
 		}
 		if refused.Load() == 0 {
 			t.Errorf("%s: nothing was refused", name)
@@ -55,7 +55,7 @@ func TestRateAndBurstAreKept(t *testing.T) {
 	}
 }
 
-// What a result says of the time to come is true.
+// RetryAfter and Reset of a result come true.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
 	const token, rounding = 125 * time.Millisecond, 100 * time.Microsecond
@@ -80,17 +80,17 @@ func TestRecovery(t *testing.T) {
 			}
 			kit.Eventually(t, "one is allowed again", func() bool { return ask().Allowed })
 			if waited := time.Since(at); waited < refused.RetryAfter-rounding {
-				t.Errorf("allowed after %s, said %s", waited, refused.RetryAfter)
+				t.Errorf("allowed after %s, but RetryAfter was %s", waited, refused.RetryAfter)
 			}
 			<-time.After(ask().Reset)
 			if full := ask(); full.Remaining != 2 {
-				t.Errorf("after the reset: %+v", full)
+				t.Errorf("after the reset: %+v, want 2 left", full)
 			}
 		})
 	}
 }
 
-// The whole burst can be had, and each answer says what is left.
+// The whole burst is allowed, and each result says how much of it is left.
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	for name, l := range limiters(t) {
@@ -102,38 +102,38 @@ func TestBurst(t *testing.T) {
 			burst := max(1, policy.Burst)
 			for left := burst - 1; left >= 0; left-- {
 				if r := l.Allow(t.Context(), policy, "k"); !r.Allowed || r.Remaining != left {
-					t.Fatalf("%s, %s: %d should be left: %+v", name, policy.Name, left, r)
+					t.Fatalf("%s, %s: %+v, want it allowed with %d left", name, policy.Name, r, left)
 				}
 			}
 			if r := l.Allow(t.Context(), policy, "k"); r.Allowed {
-				t.Errorf("%s, %s: %+v", name, policy.Name, r)
+				t.Errorf("%s, %s: after the burst: %+v, want it refused", name, policy.Name, r)
 			}
 			if r := l.Allow(t.Context(), policy, "another"); !r.Allowed {
-				t.Errorf("%s, %s: another's limit: %+v", name, policy.Name, r)
+				t.Errorf("%s, %s: another key: %+v, want it allowed", name, policy.Name, r)
 			}
 			policy.Name += "2"
 			if r := l.Allow(t.Context(), policy, "k"); !r.Allowed {
-				t.Errorf("%s: another policy's limit: %+v", name, r)
+				t.Errorf("%s: another policy: %+v, want it allowed", name, r)
 			}
 		}
 	}
 }
 
-// Rounding takes no token away: of 1000 callers each has the whole burst.
+// Rounding takes no token away: each of 1000 callers has the whole burst.
 func TestFirstOfTheBurst(t *testing.T) {
 	t.Parallel()
 	policy := limit.Policy{Name: "p", Rate: 7, Burst: 10}
 	for name, l := range limiters(t) {
 		for i := range 1000 {
 			if r := l.Allow(t.Context(), policy, strconv.Itoa(i)); !r.Allowed || r.Remaining != 9 {
-				t.Fatalf("%s, caller %d: %+v", name, i, r)
+				t.Fatalf("%s, caller %d: %+v, want it allowed with 9 left", name, i, r)
 			}
 		}
 	}
 }
 
-// Goroutines that overtake each other get no token twice. At a high rate, because
-// they overtake by little; with a large burst, so that no pause hides it.
+// Goroutines that overtake each other get no token twice. The rate is high, because they
+// overtake by little; the burst is large, so that no pause hides a fault.
 func TestLocalRateIsExact(t *testing.T) {
 	t.Parallel()
 	l, policy := alone(), limit.Policy{Name: "p", Rate: 50_000, Burst: 50_000}
@@ -152,12 +152,12 @@ func TestLocalRateIsExact(t *testing.T) {
 	asking.Wait()
 	due := float64(policy.Burst) + float64(policy.Rate)*time.Since(began).Seconds()
 	if got := float64(allowed.Load()); got > due+1 {
-		t.Errorf("%.0f were allowed, %.1f were due", got, due)
+		t.Errorf("%.0f were allowed, want %.1f at most", got, due)
 	}
 	t.Logf("%d allowed, %.0f due", allowed.Load(), due)
 }
 
-// A client that hangs up is counted, and its connection to Redis stays in use.
+// A request whose client hangs up is counted, and the connection to Redis is kept.
 func TestHangingUpCounts(t *testing.T) {
 	t.Parallel()
 	client := connect(t, kit.Redis(t).URL())
@@ -173,12 +173,12 @@ func TestHangingUpCounts(t *testing.T) {
 		}
 	}
 	if r := l.Allow(t.Context(), policy, "k"); !r.Allowed || r.Remaining != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want it allowed with none left", r)
 	}
 	if n := log.count(saidAway); n != 0 {
 		t.Errorf("%d lines say that Redis is away", n)
 	}
 	if n := client.PoolStats().Misses; n > 2 {
-		t.Errorf("%d connections were made", n)
+		t.Errorf("%d connections were made, want 2 at most", n)
 	}
 }

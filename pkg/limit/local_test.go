@@ -17,15 +17,15 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// 100,000 callers do not fill the memory, and do not make a busy one forgotten,
-// who would start with a full bucket again.
+// 100,000 callers do not fill the memory, and do not make the limiter forget a busy one,
+// which would start with a full bucket again.
 func TestLocalMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	l := alone()
 	policy := limit.Policy{Name: "address", Rate: 1, Period: 24 * time.Hour, Burst: 1}
 	before := heap()
 	if !l.Allow(t.Context(), policy, "busy").Allowed {
-		t.Fatal("the first is not allowed")
+		t.Fatal("the first request is refused")
 	}
 	most := 0
 	for i := range 100_000 {
@@ -41,7 +41,7 @@ func TestLocalMemoryIsBounded(t *testing.T) {
 	grown := int64(heap()) - int64(before)
 	t.Logf("%d keys at most, heap grown by %d KiB", most, grown>>10)
 	if most > limit.MaxLocalKeys || grown > 20<<20 {
-		t.Errorf("%d keys, %d bytes", most, grown)
+		t.Errorf("%d keys and %d bytes, want %d and %d at most", most, grown, limit.MaxLocalKeys, 20<<20)
 	}
 	runtime.KeepAlive(l)
 }

@@ -36,15 +36,15 @@ func TestHeaders(t *testing.T) {
 		h := http.Header{}
 		c.r.WriteHeaders(h)
 		if h.Get("RateLimit-Policy") != c.policy || h.Get("RateLimit") != c.rateLimit || h.Get("Retry-After") != c.waiting {
-			t.Errorf("%+v: %v", c.r, h)
+			t.Errorf("%+v: %v, want %s, %s and %q", c.r, h, c.policy, c.rateLimit, c.waiting)
 		}
 		if _, waits := h["Retry-After"]; waits != !c.r.Allowed || len(h) > 3 {
-			t.Errorf("%+v: %q", c.r, slices.Collect(maps.Keys(h)))
+			t.Errorf("%+v: the headers are %q; want Retry-After only if refused", c.r, slices.Collect(maps.Keys(h)))
 		}
 	}
 }
 
-// Two policies stand side by side, as the lists that the fields are.
+// Two policies stand side by side in the fields, which are lists.
 func TestHeadersOfTwoPolicies(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Main(m))
 }
 
-// connect returns a client as anybody would make it, with its usual timeouts.
+// connect returns a client with the library's usual timeouts.
 func connect(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -40,7 +40,7 @@ func connect(t testing.TB, url string) *redis.Client {
 	return client
 }
 
-// shared returns a limiter on Redis that does not go local on a busy machine.
+// shared returns a limiter on Redis that does not become local on a busy machine.
 func shared(t testing.TB, url string) *limit.Limiter {
 	t.Helper()
 	l := limit.New(connect(t, url), slog.New(slog.DiscardHandler))
@@ -92,7 +92,7 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// silent listens, accepts and says nothing.
+// silent accepts connections and never answers; it returns its address.
 func silent(t testing.TB) string {
 	t.Helper()
 	var listener net.Listener

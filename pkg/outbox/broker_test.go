@@ -14,8 +14,8 @@ func newMsg(subject string, header nats.Header, data []byte) *nats.Msg {
 	return &nats.Msg{Subject: subject, Header: maps.Clone(header), Data: data}
 }
 
-// The broker goes away and comes back, with its data or without: what was
-// committed meanwhile is published, nothing fails, no attempt is used up.
+// The broker stops and comes back, with its data or without. Events that were committed
+// meanwhile are published, none becomes FAILED, and no attempt is used up.
 func TestBrokerRestarted(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"kept", "deleted"} {
@@ -26,7 +26,7 @@ func TestBrokerRestarted(t *testing.T) {
 			relay := f.natsRelay(n.URL(), limits)
 			first := f.insert(5)
 			if report := f.step(relay); report.Done != 5 {
-				t.Fatalf("before: %+v", report)
+				t.Fatalf("before the stop the step reported %+v, want 5 done", report)
 			}
 			var second []string
 			restart(t, n, dir, func() {
@@ -35,7 +35,7 @@ func TestBrokerRestarted(t *testing.T) {
 				}
 				for range 12 {
 					if _, err := relay.Step(f.ctx); fault.Of(err) != fault.Unavailable {
-						t.Fatalf("while it is away: %v", err)
+						t.Fatalf("while the broker is away: %v, want Unavailable", err)
 					}
 				}
 				if n := f.count("status = 'PENDING' AND attempt_count = 0"); n != 300 {
@@ -46,7 +46,7 @@ func TestBrokerRestarted(t *testing.T) {
 				}
 			})
 			kit.Eventually(t, "all is published", func() bool {
-				_, _ = relay.Step(f.ctx) // it reconnects in its own time
+				_, _ = relay.Step(f.ctx) // the client reconnects in its own time
 				f.due()
 				return f.count("status = 'PUBLISHED'") == 305
 			})
@@ -56,17 +56,18 @@ func TestBrokerRestarted(t *testing.T) {
 			found := stored(t, broker(t, n.URL()))
 			for _, id := range second {
 				if found[id] != 1 {
-					t.Errorf("%s is in the stream %d times", id, found[id])
+					t.Errorf("%s is in the stream %d times, want 1", id, found[id])
 				}
 			}
 			if store == "kept" && found[first[0].String()] != 1 {
-				t.Errorf("what was published before is gone")
+				t.Errorf("an event that was published before is gone")
 			}
 		})
 	}
 }
 
-// A full stream refuses: nothing is lost, nothing fails, and it recovers.
+// While a stream is full the relay retries: no event is lost or FAILED, and all are
+// published when there is room.
 func TestFullStream(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -78,30 +79,30 @@ func TestFullStream(t *testing.T) {
 	js := broker(t, n.URL())
 	found := map[string]int{}
 	for round := range 20 {
-		// The stream stays full for longer than there are attempts.
+		// The stream stays full for more steps than a row has attempts.
 		for range 3 {
 			f.step(relay)
 			f.due()
 		}
 		if n := f.count("status = 'FAILED'"); n != 0 {
-			t.Fatalf("round %d: %d FAILED", round, n)
+			t.Fatalf("round %d: %d rows are FAILED, want none", round, n)
 		}
 		published := f.count("status = 'PUBLISHED'")
 		for id, times := range stored(t, js) {
 			found[id] += times
 		}
 		if len(found) < published {
-			t.Fatalf("round %d: %d PUBLISHED, %d were in the stream", round, published, len(found))
+			t.Fatalf("round %d: %d rows are PUBLISHED, but only %d were in the stream", round, published, len(found))
 		}
 		if published == len(ids) {
 			if round == 0 {
-				t.Fatal("the stream was never full; this test shows nothing")
+				t.Fatal("the stream was never full, so this test shows nothing")
 			}
 			break
 		}
 		if round == 0 {
 			if published == 0 {
-				t.Fatal("nothing fits")
+				t.Fatal("not even one event fits into the stream")
 			}
 			for range 15 {
 				f.due()
@@ -124,11 +125,11 @@ func TestFullStream(t *testing.T) {
 		}
 	}
 	if n := f.count("status = 'PUBLISHED' AND attempt_count = 1"); n != len(ids) {
-		t.Errorf("%d of %d published at their first attempt", n, len(ids))
+		t.Errorf("%d of %d rows were published at their first attempt, want all", n, len(ids))
 	}
 }
 
-// A message that the broker can never take fails at once, and alone.
+// A message that the broker can never take is FAILED at once, and no other is.
 func TestMessageTooLarge(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -136,14 +137,14 @@ func TestMessageTooLarge(t *testing.T) {
 	ids := f.insert(3)
 	f.exec(`UPDATE `+table+` SET payload = jsonb_set(payload, '{source}', to_jsonb(repeat('x', 2000000))) WHERE event_id = $1`, ids[1])
 	if report := f.step(f.natsRelay(n.URL(), limits)); report.Done != 2 || report.Dead != 1 {
-		t.Errorf("%+v", report)
+		t.Errorf("the step reported %+v, want 2 done and 1 dead", report)
 	}
 	if r := f.row(ids[1]); r.Status != "FAILED" || r.Attempts != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("the row is %+v, want FAILED at the first attempt", r)
 	}
 }
 
-// The stream is deleted while everybody is connected: the next step makes it again.
+// The stream is deleted while the relay is connected: the next step creates it again.
 func TestStreamDeleted(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

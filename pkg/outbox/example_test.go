@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// console is a broker that takes everything.
+// console is a broker that takes and prints every event.
 type console struct{}
 
 func (console) Ready(context.Context) error { return nil }
@@ -22,8 +22,8 @@ func (console) Publish(_ context.Context, messages []event.Message) []error {
 	return make([]error, len(messages))
 }
 
-// An event is written in the transaction that makes it true: it exists exactly when the
-// change does. The relay publishes it afterwards, as often as it takes.
+// An event is written in the transaction of its change, so it exists exactly if the change
+// does. The relay publishes it afterwards, and retries until it succeeds.
 func ExampleRelay() {
 	t := kit.ForExample()
 	defer t.End()

@@ -18,9 +18,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 )
 
-// The child is this test binary, run as a relay that is killed at work.
+// These variables make this test binary a child: a relay that is killed at work.
 const (
-	childMode     = "OUTBOX_TEST_CHILD" // when it is killed
+	childMode     = "OUTBOX_TEST_CHILD" // beforePublish or afterPublish: when it is killed
 	childDatabase = "OUTBOX_TEST_DATABASE"
 	childNATS     = "OUTBOX_TEST_NATS"
 
@@ -28,7 +28,7 @@ const (
 	afterPublish  = "after publish"
 )
 
-// suicidal publishes and is killed before anybody hears of it.
+// suicidal is a publisher that kills its process before or after it published.
 type suicidal struct {
 	*jetstream.Publisher
 	when string
@@ -59,7 +59,7 @@ func runChild() {
 	os.Exit(3)
 }
 
-// killed runs a relay in a process of its own until SIGKILL.
+// killed runs a relay in another process until it is killed.
 func (f *fixture) killed(when, natsURL string) {
 	f.t.Helper()
 	child := exec.CommandContext(f.ctx, os.Args[0])
@@ -71,7 +71,7 @@ func (f *fixture) killed(when, natsURL string) {
 	}
 }
 
-// accept does what the notify function does with all that is in the stream.
+// accept makes notifications of all messages in the stream, as the notify function does.
 func (f *fixture) accept(natsURL string) (messages int) {
 	f.t.Helper()
 	client := jetstream.New(natsURL, "notify", limits)
@@ -85,7 +85,7 @@ func (f *fixture) accept(natsURL string) (messages int) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		// One at a time, so that it is not the batch that removes duplicates.
+		// One at a time, so that duplicates are not removed within a batch.
 		if _, err := notification.NewStore(f.pool).Accept(f.ctx, []event.Record{record}); err != nil {
 			f.t.Fatal(err)
 		}
@@ -93,8 +93,8 @@ func (f *fixture) accept(natsURL string) (messages int) {
 	return len(deliveries)
 }
 
-// A relay is killed between claim and publish, or between publish and finish:
-// each event is told exactly once, and is in the stream once or twice.
+// A relay is killed between claim and publish, or between publish and finish: each event
+// is in the stream once or twice, and makes exactly one notification.
 func TestRelayKilled(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{beforePublish, afterPublish} {
@@ -106,7 +106,7 @@ func TestRelayKilled(t *testing.T) {
 				ids := f.insert(5)
 				f.killed(when, n.URL())
 				if held := f.count("status = 'IN_FLIGHT' AND attempt_count = 1"); held != 5 {
-					t.Fatalf("%d rows in flight after the kill", held)
+					t.Fatalf("%d rows are in flight after the kill, want 5", held)
 				}
 				js := broker(t, n.URL())
 				if window != "deduplicated" {
@@ -117,7 +117,7 @@ func TestRelayKilled(t *testing.T) {
 					t.Fatalf("claimed under the dead worker's lease: %+v", report)
 				}
 				f.due()
-				// What was claimed together comes in smaller parts.
+				// Rows that were claimed together are claimed again in smaller parts.
 				var total lease.Report
 				for total.Claimed < 5 {
 					report := f.step(relay)
@@ -129,13 +129,13 @@ func TestRelayKilled(t *testing.T) {
 				found := stored(t, js)
 				for _, id := range ids {
 					if times := found[id.String()]; times < 1 || times > 2 {
-						t.Errorf("%s is in the stream %d times", id, times)
+						t.Errorf("%s is in the stream %d times, want 1 or 2", id, times)
 					}
 				}
 				f.accept(n.URL())
 				for _, id := range ids {
-					if told := f.told(id); told != 1 {
-						t.Errorf("%s was told %d times", id, told)
+					if n := f.notifications(id); n != 1 {
+						t.Errorf("%s made %d notifications, want 1", id, n)
 					}
 				}
 			})
@@ -143,7 +143,7 @@ func TestRelayKilled(t *testing.T) {
 	}
 }
 
-func (f *fixture) told(id uuid.UUID) (n int) {
+func (f *fixture) notifications(id uuid.UUID) (n int) {
 	f.t.Helper()
 	if err := f.pool.QueryRow(f.ctx, `SELECT count(*) FROM notification.notifications WHERE event_id = $1`, id).Scan(&n); err != nil {
 		f.t.Fatal(err)
@@ -151,9 +151,8 @@ func (f *fixture) told(id uuid.UUID) (n int) {
 	return n
 }
 
-// forgetDuplicates makes the broker take every event once more, as it does when
-// the lease ended later than its duplicate window: it publishes each under
-// another message id, which is what a forgotten one amounts to.
+// forgetDuplicates publishes every event once more, under another message id: as if the
+// lease had ended after the broker's duplicate window, so that it took the event again.
 func forgetDuplicates(t testing.TB, f *fixture, url string) {
 	t.Helper()
 	js := broker(t, url)

@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 )
 
-// What a publisher answers decides what becomes of the row.
+// The publisher's answer decides what becomes of the row.
 func TestPublishErrors(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -34,7 +34,7 @@ func TestPublishErrors(t *testing.T) {
 	}}))
 	want := lease.Report{Claimed: 4, Done: 1, Retried: 2, Dead: 1}
 	if report != want {
-		t.Errorf("%+v, want %+v", report, want)
+		t.Errorf("the step reported %+v, want %+v", report, want)
 	}
 	for i, want := range []struct {
 		status   string
@@ -58,7 +58,8 @@ func TestPublishErrors(t *testing.T) {
 	}
 }
 
-// A payload that cannot be parsed fails at once; the other 199 of its batch go on.
+// A row whose payload cannot be parsed is FAILED at once; the other 199 of its batch are
+// published.
 func TestUnparsablePayload(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -77,11 +78,11 @@ func TestUnparsablePayload(t *testing.T) {
 		f.exec(`UPDATE `+table+` SET `+damage+` WHERE event_id = $1`, ids[100])
 		report := f.step(f.relay(publisher{publish: takeAll}))
 		if report.Done != 199 || report.Dead != 1 || report.Claimed != 200 {
-			t.Errorf("%s: %+v", name, report)
+			t.Errorf("%s: the step reported %+v, want 199 of 200 done and 1 dead", name, report)
 		}
 		r := f.row(ids[100])
 		if r.Status != "FAILED" || r.Attempts != 1 || r.Error == nil {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("%s: the row is %+v, want FAILED at the first attempt", name, r)
 		}
 	}
 }
@@ -97,15 +98,15 @@ func TestBrokerAwayClaimsNothing(t *testing.T) {
 	}})
 	for range 15 {
 		if _, err := relay.Step(f.ctx); fault.Of(err) != fault.Unavailable {
-			t.Fatalf("%v", err)
+			t.Fatalf("Step: %v, want Unavailable", err)
 		}
 	}
 	if n := f.count("status = 'PENDING' AND attempt_count = 0 AND locked_at IS NULL"); n != 3 {
-		t.Errorf("%d of 3 rows untouched", n)
+		t.Errorf("%d of 3 rows are untouched, want all", n)
 	}
 }
 
-// A worker killed at its last attempt leaves a row that the next one gives up.
+// A row whose worker was killed at the last attempt is given up by the next one.
 func TestCrashOnTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -120,21 +121,22 @@ func TestCrashOnTheLastAttempt(t *testing.T) {
 		return make([]error, len(m))
 	}})
 	if report := f.step(relay); report.Dead != 1 || report.Done != 0 || !report.More {
-		t.Errorf("the row that was left behind: %+v", report)
+		t.Errorf("for the row that was left behind the step reported %+v, want 1 dead and more", report)
 	}
 	if report := f.step(relay); report.Done != 1 {
-		t.Errorf("the other one: %+v", report)
+		t.Errorf("for the other row the step reported %+v, want 1 done", report)
 	}
 	if r := f.row(ids[0]); r.Status != "FAILED" || r.Attempts != lease.DefaultPolicy.MaxAttempts || *r.Error != lease.ErrExhausted.Error() {
-		t.Errorf("%+v", r)
+		t.Errorf("the row is %+v, want FAILED with %q", r, lease.ErrExhausted)
 	}
 	if len(published) != 1 || published[0] != ids[1].String() {
-		t.Errorf("published %v", published)
+		t.Errorf("published %v, want only %s", published, ids[1])
 	}
 }
 
-// A worker sleeps longer than its lease while it publishes. Another takes its
-// rows, and still holds them or is done; the sleeper is told, and overwrites nothing.
+// A worker sleeps longer than its lease while it publishes. Another one takes its rows,
+// and still holds them or is done. The sleeper overwrites nothing, and reports the lost
+// lease.
 func TestPausedLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	for _, successor := range []string{"holds", "done"} {
@@ -149,19 +151,19 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 				if successor == "holds" {
 					second, want = f.paused(nil), "IN_FLIGHT"
 				} else if report := f.step(f.relay(publisher{publish: takeAll})); report.Done != 1 {
-					t.Errorf("the successor: %+v", report)
+					t.Errorf("the successor reported %+v, want 1 done", report)
 				}
 				if report := first.wake(t); report != (lease.Report{Claimed: 1, LostLease: 1}) {
-					t.Errorf("the sleeper: %+v", report)
+					t.Errorf("the sleeper reported %+v, want Claimed: 1, LostLease: 1", report)
 				}
 				for _, id := range ids {
 					if r := f.row(id); r.Status != want || r.Attempts != 2 {
-						t.Errorf("overwritten: %+v", r)
+						t.Errorf("the sleeper overwrote the row: %+v, want %s at attempt 2", r, want)
 					}
 				}
 				if second != nil {
 					if report := second.wake(t); report != (lease.Report{Claimed: 1, Done: 1, More: true}) {
-						t.Errorf("the successor: %+v", report)
+						t.Errorf("the successor reported %+v, want Claimed: 1, Done: 1, More: true", report)
 					}
 				}
 			})
@@ -169,14 +171,14 @@ func TestPausedLongerThanTheLease(t *testing.T) {
 	}
 }
 
-// pausedRelay is one that sleeps while it publishes.
+// pausedRelay is a relay that sleeps while it publishes.
 type pausedRelay struct {
 	awake chan struct{}
 	ended chan lease.Report
 }
 
-// paused starts a relay and returns when it sleeps; answer is what it gets for
-// every message.
+// paused starts a relay and returns when it sleeps. Once woken, its publisher answers each
+// message with answer.
 func (f *fixture) paused(answer error) *pausedRelay {
 	f.t.Helper()
 	p := &pausedRelay{make(chan struct{}), make(chan lease.Report, 1)}
@@ -207,7 +209,7 @@ func (p *pausedRelay) wake(t testing.TB) lease.Report {
 	return <-p.ended
 }
 
-// Publishing is told to stop well before the lease ends.
+// The context of publishing ends well before the lease does.
 func TestPublishingHasADeadline(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -221,7 +223,7 @@ func TestPublishingHasADeadline(t *testing.T) {
 	}}))
 }
 
-// The tick's end cuts publishing short; what became of the rows is still written.
+// The end of a tick cuts publishing short; the rows' outcomes are still recorded.
 func TestTickEndsWhilePublishing(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -233,10 +235,10 @@ func TestTickEndsWhilePublishing(t *testing.T) {
 		return []error{nil, fmt.Errorf("%w: %w", outbox.ErrBroker, ctx.Err())}
 	}}).Step(ctx)
 	if err != nil || report.Done != 1 || report.Retried != 1 {
-		t.Fatalf("%+v, %v", report, err)
+		t.Fatalf("the step reported %+v, %v; want 1 done and 1 retried", report, err)
 	}
 	if done, back := f.count("status = 'PUBLISHED'"), f.count("status = 'PENDING' AND attempt_count = 0"); done != 1 || back != 1 {
-		t.Errorf("%d published, %d returned", done, back)
+		t.Errorf("%d rows are PUBLISHED and %d PENDING without an attempt, want 1 each", done, back)
 	}
 }
 
@@ -255,7 +257,7 @@ func TestEventThatKillsItsRelay(t *testing.T) {
 		return make([]error, len(m))
 	}})
 	steps := 0
-	// Not only until the bad one is FAILED: it may be alone before all others had a turn.
+	// All rows must finish: the bad one may be FAILED before all others had a turn.
 	for f.count("finished_at IS NULL") > 0 {
 		if steps++; steps > 60 {
 			t.Fatalf("after %d steps %d of 199 good events are published, %d FAILED", steps, f.count("status = 'PUBLISHED'"), f.count("status = 'FAILED'"))
@@ -274,8 +276,8 @@ func TestEventThatKillsItsRelay(t *testing.T) {
 	}
 }
 
-// Events of one subject that its stream cannot take hold up no other subject of the
-// same outbox.
+// Events that the stream of their subject cannot take hold up no other subject of the same
+// outbox.
 func TestBlockedSubjectHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -293,12 +295,12 @@ func TestBlockedSubjectHoldsUpNoOther(t *testing.T) {
 	last := f.insert(1)[0]
 	f.exec(`UPDATE `+table+` SET event_type = 'EntitlementRevoked', payload = jsonb_set(payload, '{event_type}', '"EntitlementRevoked"') WHERE event_id = $1`, last)
 	if report := f.step(outbox.NewRelay(blocked)); report.Retried != lease.DefaultPolicy.Batch || report.Done != 0 {
-		t.Fatalf("the blocked subject: %+v", report)
+		t.Fatalf("the relay of the blocked subject reported %+v, want all retried", report)
 	}
 	if report := f.step(outbox.NewRelay(free)); report.Claimed != 1 || report.Done != 1 {
-		t.Errorf("behind 1,000 blocked events one of another subject is not published at once: %+v", report)
+		t.Errorf("an event of another subject behind 1,000 blocked ones: %+v, want it published at once", report)
 	}
 	if r := f.row(last); r.Status != outbox.Published {
-		t.Errorf("%+v", r)
+		t.Errorf("the row of the other subject is %+v, want PUBLISHED", r)
 	}
 }

@@ -52,7 +52,7 @@ func setup(t testing.TB) *fixture {
 	return f
 }
 
-// relay returns one that publishes through p.
+// relay returns a relay that publishes through p.
 func (f *fixture) relay(p outbox.Publisher) *outbox.Relay {
 	return outbox.NewRelay(config(f.pool, p))
 }
@@ -64,7 +64,7 @@ func config(pool *pgxpool.Pool, p outbox.Publisher) outbox.RelayConfig {
 	}
 }
 
-// natsRelay returns a relay to a real NATS, and its publisher.
+// natsRelay returns a relay that publishes to the NATS at url.
 func (f *fixture) natsRelay(url string, l jetstream.Limits) *outbox.Relay {
 	client := jetstream.New(url, "test", l)
 	f.t.Cleanup(client.Close)
@@ -136,7 +136,7 @@ func (f *fixture) step(r *outbox.Relay) lease.Report {
 	return report
 }
 
-// publisher is a broker that does what a test says.
+// publisher is a publisher that calls the test's function.
 type publisher struct {
 	ready   error
 	publish func(context.Context, []event.Message) []error
@@ -147,10 +147,10 @@ func (p publisher) Publish(ctx context.Context, m []event.Message) []error {
 	return p.publish(ctx, m)
 }
 
-// takeAll stores everything.
+// takeAll answers that every message is stored.
 func takeAll(_ context.Context, m []event.Message) []error { return make([]error, len(m)) }
 
-// restart stops NATS, runs between, and starts it again where it was.
+// restart stops NATS, runs between, and starts it again at the same address.
 func restart(t testing.TB, n *natsserver.Server, dir string, between func()) {
 	t.Helper()
 	if err := n.Stop(); err != nil {
@@ -163,11 +163,11 @@ func restart(t testing.TB, n *natsserver.Server, dir string, between func()) {
 	}
 	t.Cleanup(func() { _ = again.Stop() })
 	if again.URL() != n.URL() {
-		t.Fatalf("NATS came back at %s", again.URL())
+		t.Fatalf("NATS came back at %s, want %s", again.URL(), n.URL())
 	}
 }
 
-// startNATS starts one in a directory that the test knows.
+// startNATS starts a NATS server and returns its directory, too.
 func startNATS(t testing.TB) (*natsserver.Server, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -186,7 +186,7 @@ func deleteStore(t testing.TB, dir string) {
 	}
 }
 
-// broker returns the test's own view of JetStream.
+// broker returns the test's own connection to JetStream.
 func broker(t testing.TB, url string) natsjs.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(url)

@@ -13,7 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// impatient is a client with short timeouts.
+// impatient returns a client with short timeouts.
 func (f *fixture) impatient() redis.UniversalClient {
 	f.t.Helper()
 	options, err := redis.ParseURL(f.server.URL())
@@ -28,8 +28,8 @@ func (f *fixture) impatient() redis.UniversalClient {
 	return client
 }
 
-// Without Redis every answer is Unavailable, and soon. When it is back, so are
-// the sessions.
+// Without Redis every call fails soon with Unavailable. When Redis is back, so are the
+// sessions.
 func TestRedisIsAway(t *testing.T) {
 	t.Parallel()
 	f := &fixture{t: t, ctx: t.Context()}
@@ -62,22 +62,22 @@ func TestRedisIsAway(t *testing.T) {
 		err := call()
 		var unavailable *fault.Error
 		if !errors.As(err, &unavailable) || unavailable.Kind != fault.Unavailable || unavailable.Code != "unavailable" || unavailable.RetryAfter <= 0 {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want Unavailable and a time to retry after", name, err)
 		}
 		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("%s took %s", name, took)
+			t.Errorf("%s took %s, want 2s at most", name, took)
 		}
 	}
 
 	f.server = kit.StartRedis(t, dir)
 	kit.Eventually(t, "Redis is back", func() bool { return f.client.Ping(f.ctx).Err() == nil })
 	if got := f.load(cookie); !equal(got, stored) {
-		t.Errorf("%+v, want %+v", got, stored)
+		t.Errorf("after the restart the session is %+v, want %+v", got, stored)
 	}
 	if _, err := f.store.TakeLogin(f.ctx, state, secret); err != nil {
 		t.Error(err)
 	}
-	// It goes while a renewal is in progress.
+	// Redis stops while a renewal is in progress.
 	began := time.Now()
 	_, err := f.store.Renewed(f.ctx, cookie, stored, func(ctx context.Context, s session.Session) (session.Session, error) {
 		stop()
@@ -85,11 +85,11 @@ func TestRedisIsAway(t *testing.T) {
 		return fresh(ctx, s)
 	})
 	if took := time.Since(began); fault.Of(err) != fault.Unavailable || took > 2*time.Second {
-		t.Errorf("%v after %s", err, took)
+		t.Errorf("the renewal ended with %v after %s, want Unavailable within 2s", err, took)
 	}
 }
 
-// Redis answers and does not do it: it is full.
+// Redis is full: it answers, but refuses writes.
 func TestRedisIsFull(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -98,12 +98,12 @@ func TestRedisIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.store.Create(f.ctx, sample()); fault.Of(err) != fault.Unavailable {
-		t.Errorf("%v", err)
+		t.Errorf("Create: %v, want Unavailable", err)
 	}
 	f.load(cookie)
 }
 
-// A session that was read is good, though its idle limit cannot be put off.
+// Load returns a session that it has read even if it cannot put off the idle limit.
 func TestLoadWithoutPuttingOff(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -117,6 +117,6 @@ func TestLoadWithoutPuttingOff(t *testing.T) {
 		}
 	}))
 	if _, err := store.Load(f.ctx, cookie); err != nil || !stopped {
-		t.Errorf("%v, stopped %t", err, stopped)
+		t.Errorf("Load: %v, stopped %t; want the session, and true", err, stopped)
 	}
 }

@@ -50,12 +50,12 @@ func TestEnd(t *testing.T) {
 	f.gone(noSID)
 	f.load(otherSubject)
 	f.load(otherIssuer)
-	// Who signs in again is welcome, with a new SID.
+	// A user may sign in again, with a new SID.
 	f.load(signed(issuer, subject, "sid-4"))
 	f.load(signed(issuer, subject, ""))
 }
 
-// More sessions than are ended in one round trip.
+// EndSubject ends more sessions than fit into one round trip.
 func TestEndMany(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -72,11 +72,11 @@ func TestEndMany(t *testing.T) {
 	}
 	group.Wait()
 	if ended, err := f.store.EndSubject(f.ctx, issuer, subject); ended != n || err != nil {
-		t.Errorf("%d ended: %v", ended, err)
+		t.Errorf("%d sessions ended, want %d: %v", ended, n, err)
 	}
 }
 
-// A sign-in on its way when its sign-out arrives does not come to life, for a minute.
+// A sign-out also ends a sign-in that completes within the next minute.
 func TestTombstone(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -84,11 +84,11 @@ func TestTombstone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cookie, err := f.store.Create(f.ctx, sample()); !errors.Is(err, session.ErrNone) || cookie != "" {
-		t.Fatalf("created %q: %v", cookie, err)
+		t.Fatalf("created %q: %v, want ErrNone", cookie, err)
 	}
 	keys := f.keys()
 	if len(keys) != 1 || !strings.HasPrefix(keys[0], "session:ended:{") {
-		t.Fatalf("left: %v", keys)
+		t.Fatalf("Redis has %v, want only a tombstone", keys)
 	}
 	if ttl := f.ttl(keys[0]); ttl > time.Minute || ttl < 50*time.Second {
 		t.Errorf("remembered for %s", ttl)
@@ -101,8 +101,8 @@ func TestTombstone(t *testing.T) {
 	f.load(f.create(sample()))
 }
 
-// A sign-out that comes at any moment of a sign-in ends it: Create says so, or
-// the cookie it returned opens nothing.
+// A sign-out ends a sign-in at whichever moment it comes: Create returns ErrNone, or the
+// cookie that it returned opens nothing.
 func TestEndRacesCreate(t *testing.T) {
 	t.Parallel()
 	for _, end := range []struct {
@@ -123,11 +123,11 @@ func TestEndRacesCreate(t *testing.T) {
 				}))
 				cookie, err := store.Create(f.ctx, sample())
 				if !errors.Is(err, session.ErrNone) || cookie != "" {
-					t.Errorf("created %q: %v", cookie, err)
+					t.Errorf("created %q: %v, want ErrNone", cookie, err)
 				}
 				for _, key := range f.keys() {
 					if !strings.HasPrefix(key, "session:ended:") {
-						t.Errorf("left: %s", key)
+						t.Errorf("the refused sign-in left %s", key)
 					}
 				}
 			})
@@ -135,8 +135,8 @@ func TestEndRacesCreate(t *testing.T) {
 	}
 }
 
-// A sign-in that is stored and finished in the middle of a sign-out, after it
-// looked for the session in vain and before it emptied the index.
+// A sign-in is stored and completes in the middle of a sign-out: after the sign-out found
+// no session of it, and before it emptied the index.
 func TestCreateInsideEnd(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -153,12 +153,12 @@ func TestCreateInsideEnd(t *testing.T) {
 	var cookie string
 	ending := f.with(limits, onFirst("zrem", func() { close(store); cookie = <-created }))
 	if n, err := ending.EndSubject(f.ctx, issuer, subject); n != 1 || err != nil {
-		t.Errorf("%d ended: %v", n, err)
+		t.Errorf("%d sessions ended, want 1: %v", n, err)
 	}
 	f.gone(cookie)
 }
 
-// Indexes forget sessions whose time is over, and end with their last one.
+// Indexes forget sessions whose time is over, and expire with their last session.
 func TestIndexesStaySmall(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -175,7 +175,7 @@ func TestIndexesStaySmall(t *testing.T) {
 		if strings.HasPrefix(key, "session:s") {
 			indexes = append(indexes, key)
 			if ttl := f.ttl(key); ttl > 500*time.Millisecond || ttl < 0 {
-				t.Errorf("%s lives %s", key, ttl)
+				t.Errorf("%s lives for %s, want 500ms at most", key, ttl)
 			}
 		}
 	}
@@ -183,10 +183,10 @@ func TestIndexesStaySmall(t *testing.T) {
 		t.Fatalf("indexes: %v", indexes)
 	}
 	f.create(sample())
-	create() // the longer session's index is not cut short
+	create() // does not shorten the index of the longer session
 	for _, index := range indexes {
 		if ttl := f.ttl(index); ttl > limits.Absolute || ttl < limits.Absolute-time.Minute {
-			t.Errorf("%s lives %s", index, ttl)
+			t.Errorf("%s lives for %s, want about %s", index, ttl, limits.Absolute)
 		}
 		kit.Eventually(t, "the short sessions are over", func() bool {
 			now := f.client.Time(f.ctx).Val().UnixMilli()
@@ -196,7 +196,7 @@ func TestIndexesStaySmall(t *testing.T) {
 	f.create(sample())
 	for _, index := range indexes {
 		if n := f.client.ZCard(f.ctx, index).Val(); n != 2 {
-			t.Errorf("%s lists %d sessions, 2 are left", index, n)
+			t.Errorf("%s lists %d sessions, want the 2 that are left", index, n)
 		}
 	}
 }
@@ -213,19 +213,19 @@ func TestOnce(t *testing.T) {
 		}
 	}
 	if times != 1 {
-		t.Errorf("done %d times", times)
+		t.Errorf("done %d times, want 1", times)
 	}
 	if ttl := f.ttl(f.keys()[0]); ttl > time.Minute || ttl < 50*time.Second {
 		t.Errorf("remembered for %s", ttl)
 	}
-	// What failed is not done.
+	// A function that failed runs again.
 	for range 2 {
 		if err := f.store.Once(f.ctx, "failing", time.Minute, func() error { return errTest }); !errors.Is(err, errTest) {
 			t.Error(err)
 		}
 	}
 	if err := f.store.Once(f.ctx, "failing", time.Minute, do); err != nil || times != 2 {
-		t.Errorf("%v, %d times", err, times)
+		t.Errorf("after a failure: %v, done %d times in all, want 2", err, times)
 	}
 	for _, short := range []time.Duration{0, -time.Hour, time.Nanosecond} {
 		before := times
@@ -235,12 +235,12 @@ func TestOnce(t *testing.T) {
 			}
 		}
 		if times != before+1 {
-			t.Errorf("%s: %d times", short, times-before)
+			t.Errorf("remembered for %s: done %d times, want 1", short, times-before)
 		}
 	}
 	for _, key := range f.keys() {
 		if f.ttl(key) <= 0 {
-			t.Errorf("%s is remembered for good", key)
+			t.Errorf("%s is remembered for ever", key)
 		}
 	}
 }

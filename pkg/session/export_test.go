@@ -1,7 +1,7 @@
 package session
 
-// Keys are where the session of a cookie and the lock on its renewal are kept,
-// for tests that change Redis behind the store's back.
+// Keys returns the Redis keys of a cookie's session and of the lock on its renewal, for
+// tests that change Redis behind the store's back.
 func Keys(cookie string) (session, lock string) {
 	p, ok := find(cookie)
 	if !ok {

@@ -24,7 +24,7 @@ func (f *fixture) begin(l session.Login) (state, secret string) {
 func (f *fixture) noLogin(state, secret string) {
 	f.t.Helper()
 	if l, err := f.store.TakeLogin(f.ctx, state, secret); !errors.Is(err, session.ErrLogin) || l != (session.Login{}) {
-		f.t.Errorf("took %+v: %v", l, err)
+		f.t.Errorf("took %+v: %v, want ErrLogin", l, err)
 	}
 }
 
@@ -42,19 +42,19 @@ func TestLogin(t *testing.T) {
 	}
 	stateTwo, secretTwo := f.begin(two)
 	if stateOne == stateTwo || secretOne == secretTwo || len(stateOne) != 43 || len(secretOne) != 43 {
-		t.Errorf("%s %s, %s %s", stateOne, secretOne, stateTwo, secretTwo)
+		t.Errorf("states and secrets are %s %s, %s %s, want 43 characters each, all different", stateOne, secretOne, stateTwo, secretTwo)
 	}
 	f.noLogin(stateOne, secretTwo)
 	if got, err := f.store.TakeLogin(f.ctx, stateTwo, secretTwo); err != nil || got != two {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("the second sign-in is %+v, %v; want %+v", got, err, two)
 	}
 	if got, err := f.store.TakeLogin(f.ctx, stateOne, secretOne); err != nil || got != one {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("the first sign-in is %+v, %v; want %+v", got, err, one)
 	}
 	f.noLogin(stateOne, secretOne)
 	f.noLogin(stateTwo, secretTwo)
 	if keys := f.keys(); len(keys) != 0 {
-		t.Errorf("left: %v", keys)
+		t.Errorf("Redis still has %v", keys)
 	}
 }
 
@@ -72,11 +72,11 @@ func TestLoginOfAnotherBrowser(t *testing.T) {
 		f.noLogin(wrong, secret)
 	}
 	if got, err := f.store.TakeLogin(f.ctx, state, secret); err != nil || got != want {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("the right browser took %+v, %v; want %+v", got, err, want)
 	}
 }
 
-// What belongs to one state does not open under another.
+// The stored sign-in of one state does not open under another state.
 func TestMovedLogin(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -103,7 +103,7 @@ func TestLoginExpires(t *testing.T) {
 	f.noLogin(state, secret)
 }
 
-// The same answer of the issuer comes many times at once.
+// The same answer of the issuer comes many times at once: it completes one sign-in.
 func TestLoginIsTakenOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -119,13 +119,13 @@ func TestLoginIsTakenOnce(t *testing.T) {
 				case err == nil && login.Nonce == "nonce":
 					taken.Add(1)
 				case !errors.Is(err, session.ErrLogin) || login != session.Login{}:
-					t.Errorf("%+v, %v", login, err)
+					t.Errorf("took %+v, %v; want ErrLogin", login, err)
 				}
 			})
 		}
 		group.Wait()
 		if n := taken.Load(); n != 1 {
-			t.Fatalf("taken %d times", n)
+			t.Fatalf("the sign-in was taken %d times, want 1", n)
 		}
 	}
 }

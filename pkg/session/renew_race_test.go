@@ -14,13 +14,13 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/session"
 )
 
-// Many callers in two processes: one renews, all have what it got.
+// Of many callers in two processes one renews, and all get the renewed session.
 func TestOneRenews(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	cookie := f.create(due())
 	stored := f.load(cookie)
-	// The renewal goes on when every caller has asked for the lock.
+	// The renewal waits until every caller has asked for the lock.
 	const callers = 64
 	var renewals, owners atomic.Int32
 	var seen sync.Map
@@ -55,7 +55,7 @@ func TestOneRenews(t *testing.T) {
 	}
 	group.Wait()
 	if n := renewals.Load(); n != 1 {
-		t.Errorf("renewed %d times", n)
+		t.Errorf("renewed %d times, want 1", n)
 	}
 	want := f.load(cookie)
 	for i, got := range results {
@@ -65,8 +65,8 @@ func TestOneRenews(t *testing.T) {
 	}
 }
 
-// A sign-out during a renewal is not undone by it: not for the caller that
-// renews, nor for one that waits, nor in Redis.
+// A renewal does not undo a sign-out that comes meanwhile: not for the caller that renews,
+// not for one that waits, and not in Redis.
 func TestSignOutDuringRenewal(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*fixture, string) error{
@@ -92,13 +92,13 @@ func TestSignOutDuringRenewal(t *testing.T) {
 				close(release)
 				for _, err := range []error{waiter, <-results} {
 					if !errors.Is(err, session.ErrNone) {
-						t.Errorf("got %v", err)
+						t.Errorf("a caller got %v, want ErrNone", err)
 					}
 				}
 				f.gone(cookie)
 				for _, key := range f.keys() {
 					if !strings.HasPrefix(key, "session:ended:") && !strings.HasPrefix(key, "session:s") {
-						t.Errorf("left: %s", key)
+						t.Errorf("the session left %s", key)
 					}
 				}
 			})
@@ -106,9 +106,9 @@ func TestSignOutDuringRenewal(t *testing.T) {
 	}
 }
 
-// A process that slept longer than its lock lived neither loses what another
-// renewed meanwhile, nor ends the session because its own token is used up, nor
-// takes the other's lock.
+// A process sleeps during a renewal until its lock is over, and another one renews. The
+// sleeper neither overwrites the other's tokens, nor ends the session because its own
+// token is used up, nor removes another's lock.
 func TestLateRenewal(t *testing.T) {
 	t.Parallel()
 	for outcome, late := range map[string]renewal{"renewed": fails(nil), "unreachable": fails(errTest), "revoked": fails(session.ErrRevoked)} {
@@ -118,7 +118,7 @@ func TestLateRenewal(t *testing.T) {
 			cookie := f.create(due())
 			stored := f.load(cookie)
 			got, err := f.store.Renewed(f.ctx, cookie, stored, func(ctx context.Context, s session.Session) (session.Session, error) {
-				f.client.Del(ctx, lock(cookie)) // its time is over
+				f.client.Del(ctx, lock(cookie)) // as if the lock had expired
 				if _, err := f.with(limits).Renewed(ctx, cookie, stored, fresh); err != nil {
 					t.Error(err)
 				}
@@ -126,19 +126,19 @@ func TestLateRenewal(t *testing.T) {
 				return late(ctx, s)
 			})
 			if err != nil || got.RefreshToken != "refresh-token-2" || !equal(got, f.load(cookie)) {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("the sleeper got %+v, %v; want the session that the other one stored", got, err)
 			}
 			if owner := f.client.Get(f.ctx, lock(cookie)).Val(); owner != "the next" {
-				t.Errorf("the lock is %q's", owner)
+				t.Errorf("the lock belongs to %q, want the next one", owner)
 			}
 			if n, err := f.store.EndSID(f.ctx, issuer, sid); n != 1 || err != nil {
-				t.Errorf("%d ended: %v", n, err)
+				t.Errorf("%d sessions ended, want 1: %v", n, err)
 			}
 		})
 	}
 }
 
-// What a dead process locked is renewed by another when the lock ends.
+// A session that a dead process locked is renewed by another one when the lock expires.
 func TestDeadLockHolder(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -149,16 +149,16 @@ func TestDeadLockHolder(t *testing.T) {
 	}
 	got, err := f.store.Renewed(f.ctx, cookie, stored, func(ctx context.Context, s session.Session) (session.Session, error) {
 		if owner := f.client.Get(ctx, lock(cookie)).Val(); owner == "" || owner == "dead" {
-			t.Errorf("renews while the lock is %q's", owner)
+			t.Errorf("renews while the lock belongs to %q", owner)
 		}
 		return fresh(ctx, s)
 	})
 	if err != nil || got.RefreshToken != "refresh-token-2" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v; want renewed tokens", got, err)
 	}
 }
 
-// A lock ends by itself, later than a renewal has to.
+// A lock expires, but not before the deadline of its renewal.
 func TestLockLifetime(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -166,7 +166,7 @@ func TestLockLifetime(t *testing.T) {
 	if _, err := f.store.Renewed(f.ctx, cookie, f.load(cookie), func(ctx context.Context, s session.Session) (session.Session, error) {
 		end, _ := ctx.Deadline()
 		if ttl := f.ttl(lock(cookie)); ttl <= time.Until(end) || ttl > 2*session.RenewTimeout {
-			t.Errorf("the lock lives %s, the renewal may take %s", ttl, time.Until(end))
+			t.Errorf("the lock lives for %s, the renewal may take %s", ttl, time.Until(end))
 		}
 		return fresh(ctx, s)
 	}); err != nil {
@@ -174,8 +174,8 @@ func TestLockLifetime(t *testing.T) {
 	}
 }
 
-// Waiting is bounded by RenewTimeout, then the session goes on as it is, and by
-// the caller's own context.
+// A caller waits until its own context ends, or for RenewTimeout: then it gets the session
+// as it is.
 func TestWaitIsBounded(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -188,20 +188,20 @@ func TestWaitIsBounded(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	if _, err := f.store.Renewed(ctx, cookie, stored, never(t)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
+		t.Errorf("with a short context the wait ended with %v, want DeadlineExceeded", err)
 	}
 	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
+		t.Errorf("with a context of 100ms the wait took %s", took)
 	}
 	began = time.Now()
 	got, err := f.store.Renewed(f.ctx, cookie, stored, never(t))
 	if err != nil || !equal(got, stored) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("after the wait the caller got %+v, %v; want the stored session", got, err)
 	}
 	if took := time.Since(began); took < session.RenewTimeout || took > session.RenewTimeout+time.Second {
-		t.Errorf("took %s", took)
+		t.Errorf("the wait took %s, want %s", took, session.RenewTimeout)
 	}
 	if owner := f.client.Get(f.ctx, lock(cookie)).Val(); owner != "hangs" {
-		t.Errorf("the lock is %q's", owner)
+		t.Errorf("the lock belongs to %q, want the one that hangs", owner)
 	}
 }

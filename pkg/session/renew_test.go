@@ -19,20 +19,21 @@ func fresh(_ context.Context, s session.Session) (session.Session, error) {
 	return s, nil
 }
 
-// fails is a renewal that returns nothing but err.
+// fails returns a renewal that returns nothing but err.
 func fails(err error) renewal {
 	return func(context.Context, session.Session) (session.Session, error) { return session.Session{}, err }
 }
 
-// never is a renewal that must not happen.
+// never returns a renewal that fails the test if it runs.
 func never(t testing.TB) renewal {
 	return func(_ context.Context, s session.Session) (session.Session, error) {
-		t.Error("renewed")
+		t.Error("the session was renewed")
 		return s, nil
 	}
 }
 
-// blocked is a renewal that tells when it is in progress and goes on when release is closed.
+// blocked returns a renewal that closes begun, waits until release is closed, and then
+// runs then.
 func blocked(then renewal) (renew renewal, begun, release chan struct{}) {
 	begun, release = make(chan struct{}), make(chan struct{})
 	return func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -50,7 +51,7 @@ func TestRenewed(t *testing.T) {
 	early := stored
 	early.RenewAt = time.Now().Add(time.Second)
 	if got, err := f.store.Renewed(f.ctx, cookie, early, never(t)); err != nil || !equal(got, early) {
-		t.Errorf("before its time: %+v, %v", got, err)
+		t.Errorf("before RenewAt: got %+v, %v; want %+v", got, err, early)
 	}
 	f.expire(key(cookie), 5*time.Minute)
 	got, err := f.store.Renewed(f.ctx, cookie, stored, func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -63,21 +64,21 @@ func TestRenewed(t *testing.T) {
 		return fresh(ctx, s)
 	})
 	if err != nil || got.RefreshToken != "refresh-token-2" || !equal(got, f.load(cookie)) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v; want renewed tokens, as stored", got, err)
 	}
 	if ttl := f.ttl(key(cookie)); ttl < 4*time.Minute {
-		t.Errorf("the session lives %s", ttl)
+		t.Errorf("the session lives for %s, want 4m at least", ttl)
 	}
-	// Who comes with what was loaded before gets what is stored now.
+	// A caller that loaded the session before the renewal gets the renewed one.
 	if late, err := f.store.Renewed(f.ctx, cookie, stored, never(t)); err != nil || !equal(late, got) {
-		t.Errorf("late: %+v, %v", late, err)
+		t.Errorf("a late caller got %+v, %v; want %+v", late, err, got)
 	}
 	if n := f.client.Exists(f.ctx, lock(cookie)).Val(); n != 0 {
 		t.Error("the lock is held still")
 	}
 }
 
-// The idle limit is Load's: renewing does not put it off.
+// Only Load puts off the idle limit, not Renewed.
 func TestRenewedKeepsTheIdleLimit(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -88,11 +89,11 @@ func TestRenewedKeepsTheIdleLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ttl := f.ttl(key(cookie)); ttl > time.Minute || ttl < 50*time.Second {
-		t.Errorf("the session lives %s", ttl)
+		t.Errorf("the session lives for %s, want 1m as before", ttl)
 	}
 }
 
-// The issuer refuses for good: nothing of the session is left, for anybody.
+// The issuer refuses the renewal for ever: nothing is left of the session, for any caller.
 func TestRevoked(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -106,16 +107,16 @@ func TestRevoked(t *testing.T) {
 	close(release)
 	for range 2 {
 		if err := <-results; !errors.Is(err, session.ErrNone) {
-			t.Errorf("%v", err)
+			t.Errorf("a caller got %v, want ErrNone", err)
 		}
 	}
 	f.gone(cookie)
 	if keys := f.keys(); len(keys) != 0 {
-		t.Errorf("left: %v", keys)
+		t.Errorf("the session left %v", keys)
 	}
 }
 
-// The issuer cannot be reached: the session goes on, and the next try waits.
+// The issuer cannot be reached: the session stays as it is, and the next try waits.
 func TestIssuerUnreachable(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -130,10 +131,10 @@ func TestIssuerUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at := got.RenewAt; at.Before(before.Add(session.RetryAfter)) || at.After(time.Now().Add(session.RetryAfter)) {
-		t.Errorf("again in %s", time.Until(at))
+		t.Errorf("the next try is in %s, want %s", time.Until(at), session.RetryAfter)
 	}
 	if !equal(got, f.load(cookie)) {
-		t.Errorf("%+v is not what is stored", got)
+		t.Errorf("got %+v, which is not the stored session", got)
 	}
 	want := stored
 	want.RenewAt = got.RenewAt
@@ -142,12 +143,13 @@ func TestIssuerUnreachable(t *testing.T) {
 	}
 	for _, s := range []session.Session{got, stored} {
 		if again, err := f.store.Renewed(f.ctx, cookie, s, never(t)); err != nil || !equal(again, got) {
-			t.Errorf("%+v, %v", again, err)
+			t.Errorf("the next caller got %+v, %v; want %+v", again, err, got)
 		}
 	}
 }
 
-// The caller goes away: what the issuer gave, which it may give only once, is kept.
+// The caller goes away during a renewal: the new tokens, which the issuer may give only
+// once, are stored.
 func TestCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -171,7 +173,7 @@ func TestCallerGoesAway(t *testing.T) {
 	}
 }
 
-// Renewing changes neither whose session it is nor how long it may last.
+// A renewal changes neither the owner of a session nor its absolute limit.
 func TestRenewedKeepsTheOwner(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -187,13 +189,13 @@ func TestRenewedKeepsTheOwner(t *testing.T) {
 	if !equal(got, want) || !equal(got, f.load(cookie)) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	// A time that is over would make every request renew.
+	// A RenewAt in the past would make every request renew.
 	if wait := time.Until(got.RenewAt); wait < session.RetryAfter-time.Second || wait > session.RetryAfter {
-		t.Errorf("again in %s", wait)
+		t.Errorf("the next renewal is in %s, want %s", wait, session.RetryAfter)
 	}
 }
 
-// A renewal that panics does not keep the others waiting.
+// A renewal that panics releases the lock.
 func TestPanickingRenewal(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -207,6 +209,6 @@ func TestPanickingRenewal(t *testing.T) {
 		t.Error("the lock is held still")
 	}
 	if got, err := f.store.Renewed(f.ctx, cookie, stored, fresh); err != nil || got.RefreshToken != "refresh-token-2" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("the next caller got %+v, %v; want renewed tokens", got, err)
 	}
 }

@@ -63,8 +63,8 @@ func TestTamperedValues(t *testing.T) {
 	f.load(b)
 }
 
-// What is stored opens with what the browser holds, in exactly this way, so that
-// sessions outlive a new version of the code; and with nothing that Redis holds.
+// A stored session opens with the browser's cookie in exactly this way, so that sessions
+// outlive a new version of the code.
 func TestStoredForm(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -105,7 +105,8 @@ func TestStoredForm(t *testing.T) {
 	check("a sign-in", "session:login:{"+base64.RawURLEncoding.EncodeToString(hash[:])+"}", derive(secret, "login encryption"), login)
 }
 
-// Neither what Redis holds nor what it is sent tells a cookie, a token or a user.
+// Neither the keys and values in Redis nor the commands sent to it contain a cookie, a
+// token or a user.
 func TestRedisLearnsNothing(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -135,7 +136,7 @@ func TestRedisLearnsNothing(t *testing.T) {
 	}
 	dump := ""
 	if _, err := store.Renewed(f.ctx, cookie, due(), func(_ context.Context, s session.Session) (session.Session, error) {
-		dump = f.dump() // with the lock in it
+		dump = f.dump() // contains the lock
 		s.RefreshToken, s.RenewAt = "new-refresh-token", time.Now().Add(time.Hour)
 		return s, nil
 	}); err != nil {
@@ -165,7 +166,7 @@ func TestRedisLearnsNothing(t *testing.T) {
 	}
 }
 
-// dump is every key and value as text.
+// dump returns every key and value as text.
 func (f *fixture) dump() string {
 	f.t.Helper()
 	var all strings.Builder
@@ -183,8 +184,8 @@ func (f *fixture) dump() string {
 	return all.String()
 }
 
-// A command of several keys fails on a cluster, whose nodes hold a part of the
-// keys each. Redis itself says which keys a command has.
+// Each command has one key: with several it fails on a cluster, where each node holds a
+// part of the keys. Redis itself returns the keys of a command.
 func TestCommandsHaveOneKey(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -218,19 +219,19 @@ func TestCommandsHaveOneKey(t *testing.T) {
 	checked := map[any]int{}
 	for _, command := range w.commands() {
 		if command[0] == "hello" || command[0] == "client" || command[0] == "auth" || command[0] == "select" {
-			continue // the connection's own
+			continue // sent by the client library to set up a connection
 		}
 		if command[0] == "multi" || command[0] == "exec" {
-			t.Errorf("sent %v", command)
+			t.Errorf("sent %v, want no transaction", command)
 			continue
 		}
 		found, err := f.client.Do(f.ctx, append([]any{"command", "getkeys"}, command...)...).StringSlice()
 		if err != nil || len(found) != 1 {
-			t.Errorf("%v has the keys %v: %v", command, found, err)
+			t.Errorf("%v has the keys %v, want one: %v", command, found, err)
 			continue
 		}
 		if open, end := strings.Index(found[0], "{"), strings.Index(found[0], "}"); !strings.HasPrefix(found[0], "session:") || open < 0 || end < open+2 {
-			t.Errorf("the key %s", found[0])
+			t.Errorf("the key is %s, want session:… with a hash tag in braces", found[0])
 		}
 		checked[command[0]]++
 	}

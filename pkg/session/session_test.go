@@ -33,18 +33,18 @@ func TestCreateLoadDelete(t *testing.T) {
 	if _, err := f.store.Delete(f.ctx, cookie); !errors.Is(err, session.ErrNone) {
 		t.Errorf("deleted twice: %v", err)
 	}
-	// The other is as it was, and the only one that is listed and left to end.
+	// The other session stays: it alone is in the indexes, and is ended below.
 	for _, key := range f.keys() {
 		if strings.HasPrefix(key, "session:s") && f.client.ZCard(f.ctx, key).Val() != 1 {
-			t.Errorf("%s lists %v", key, f.client.ZRange(f.ctx, key, 0, -1).Val())
+			t.Errorf("%s lists %v, want one session", key, f.client.ZRange(f.ctx, key, 0, -1).Val())
 		}
 	}
 	if n, err := f.store.EndSubject(f.ctx, issuer, subject); n != 1 || err != nil {
-		t.Errorf("%d ended: %v", n, err)
+		t.Errorf("%d sessions ended, want 1: %v", n, err)
 	}
 }
 
-// CreatedAt is the store's: otherwise the absolute limit would be the caller's.
+// The store sets CreatedAt: otherwise the caller could choose the absolute limit.
 func TestCreateDates(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -59,8 +59,8 @@ func TestMalformedCookies(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	cookie := f.create(sample())
-	// The last of 43 characters has two bits that say nothing: other spellings of
-	// the same bytes must not open the session.
+	// The last of 43 characters has two unused bits: other spellings of the same bytes
+	// must not open the session.
 	last := strings.IndexByte(base64URL, cookie[42])
 	other := cookie[:42] + string(base64URL[last^1])
 	for _, bad := range []string{
@@ -85,9 +85,9 @@ func TestIdleLimit(t *testing.T) {
 	f := setup(t)
 	cookie := f.create(sample())
 	if ttl := f.ttl(key(cookie)); ttl > limits.Idle || ttl < limits.Idle-time.Minute {
-		t.Errorf("begins with %s", ttl)
+		t.Errorf("a new session lives for %s, want %s", ttl, limits.Idle)
 	}
-	// With more than 90% left it is not written to.
+	// With more than 90% of the idle limit left, Load does not write.
 	f.expire(key(cookie), 95*limits.Idle/100)
 	f.load(cookie)
 	if ttl := f.ttl(key(cookie)); ttl > 95*limits.Idle/100 {
@@ -114,10 +114,10 @@ func TestAbsoluteLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ttl := f.ttl(key(cookie)); ttl > 5*time.Minute || ttl < 4*time.Minute {
-			t.Errorf("%s, absolute limit 5m", ttl)
+			t.Errorf("the session lives for %s, want the absolute limit of 5m", ttl)
 		}
 	}
-	// Beyond it the session is gone, though Redis has it still.
+	// Beyond the absolute limit the session is gone, though Redis still has it.
 	over := f.with(session.Limits{Idle: limits.Idle, Absolute: time.Nanosecond})
 	if _, err := over.Load(f.ctx, cookie); !errors.Is(err, session.ErrNone) {
 		t.Errorf("loaded: %v", err)
@@ -126,16 +126,16 @@ func TestAbsoluteLimit(t *testing.T) {
 		t.Errorf("renewed: %v", err)
 	}
 	if f.load(cookie).UserID == "" {
-		t.Error("it is not there any more")
+		t.Error("the session was deleted from Redis")
 	}
-	// A limit below the idle one holds from the start.
+	// An absolute limit below the idle limit holds from the start.
 	short := f.with(session.Limits{Idle: time.Hour, Absolute: time.Second})
 	brief, err := short.Create(f.ctx, sample())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if ttl := f.ttl(key(brief)); ttl > time.Second || ttl < 0 {
-		t.Errorf("lives %s, absolute limit 1s", ttl)
+		t.Errorf("the session lives for %s, want the absolute limit of 1s", ttl)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestLimitsAreNeeded(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%+v is taken", l)
+					t.Errorf("NewStore accepted %+v", l)
 				}
 			}()
 			session.NewStore(nil, l)
@@ -153,7 +153,7 @@ func TestLimitsAreNeeded(t *testing.T) {
 	}
 }
 
-// Loading a session that needs nothing is one round trip, and writes nothing.
+// Load of a session that needs no change is one round trip, and writes nothing.
 func TestLoadIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -170,7 +170,7 @@ func TestLoadIsOneRoundTrip(t *testing.T) {
 		}
 	}
 	if len(names) != 2 || names[0] != "get" || names[1] != "pttl" {
-		t.Errorf("sent %v", names)
+		t.Errorf("sent %v, want get and pttl", names)
 	}
 }
 
@@ -180,17 +180,17 @@ func TestAlive(t *testing.T) {
 	cookie := f.create(sample())
 	before := f.ttl(key(cookie))
 	if alive, err := f.store.Alive(f.ctx, cookie); !alive || err != nil {
-		t.Errorf("%t, %v", alive, err)
+		t.Errorf("an open session is alive: %t, %v; want true", alive, err)
 	}
 	if f.ttl(key(cookie)) > before {
-		t.Error("looking put off the idle limit")
+		t.Error("Alive put off the idle limit")
 	}
 	if _, err := f.store.EndSID(f.ctx, issuer, sid); err != nil {
 		t.Fatal(err)
 	}
 	for _, ended := range []string{cookie, "", "no cookie"} {
 		if alive, err := f.store.Alive(f.ctx, ended); alive || err != nil {
-			t.Errorf("%q: %t, %v", ended, alive, err)
+			t.Errorf("%q is alive: %t, %v; want false", ended, alive, err)
 		}
 	}
 }

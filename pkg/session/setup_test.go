@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // it tells of every dial to a Redis that a test stopped
+	redis.SetLogger(quiet{}) // it would log every dial to a Redis that a test stopped
 	os.Exit(kit.Main(m))
 }
 
@@ -36,7 +36,7 @@ type fixture struct {
 	t      testing.TB
 	ctx    context.Context
 	server *redisserver.Server
-	client redis.UniversalClient // a second one, for looking
+	client redis.UniversalClient // a second client, to look into Redis
 	store  *session.Store
 }
 
@@ -50,7 +50,7 @@ func setup(t testing.TB) *fixture {
 	return f
 }
 
-// connect returns a client of its own, as another process would have.
+// connect returns a new client, as another process would have.
 func (f *fixture) connect(hooks ...redis.Hook) redis.UniversalClient {
 	f.t.Helper()
 	options, err := redis.ParseURL(f.server.URL())
@@ -77,7 +77,7 @@ const (
 	subject = "subject-77aa"
 )
 
-// sample is a session with every field set, not due for renewal.
+// sample returns a session with every field set, not due for renewal.
 func sample() session.Session {
 	return session.Session{
 		UserID: "u_01h455vb4pex5vsknk084sn02q", Issuer: issuer, Subject: subject, Client: "console", SID: sid,
@@ -86,7 +86,7 @@ func sample() session.Session {
 	}
 }
 
-// due is a sample whose tokens have to be renewed.
+// due returns a sample whose tokens must be renewed.
 func due() session.Session {
 	s := sample()
 	s.RenewAt = time.Now().Add(-time.Second).UTC()
@@ -111,11 +111,11 @@ func (f *fixture) load(cookie string) session.Session {
 	return s
 }
 
-// gone fails unless the cookie opens nothing.
+// gone fails the test unless the cookie opens nothing.
 func (f *fixture) gone(cookie string) {
 	f.t.Helper()
 	if s, err := f.store.Load(f.ctx, cookie); !errors.Is(err, session.ErrNone) || !reflect.DeepEqual(s, session.Session{}) {
-		f.t.Errorf("there is a session: %+v, %v", s, err)
+		f.t.Errorf("the cookie opens %+v, %v; want ErrNone", s, err)
 	}
 }
 
@@ -150,8 +150,8 @@ func lock(cookie string) string { _, k := session.Keys(cookie); return k }
 // equal compares sessions whose times are all in UTC.
 func equal(a, b session.Session) bool { return reflect.DeepEqual(a, b) }
 
-// watch is a redis.Hook. It keeps what a client sends, and calls before, if set,
-// with the commands of each round trip ahead of it.
+// watch is a redis.Hook. It records the commands that a client sends, and calls before, if
+// set, with the commands of each round trip before they are sent.
 type watch struct {
 	before func(commands []redis.Cmder)
 	mutex  sync.Mutex
