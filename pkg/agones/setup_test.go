@@ -74,7 +74,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// serving is the configuration of a server that clients must show a certificate to.
+// serving returns the configuration of a server that requires a client certificate.
 func (a *authority) serving(clients *x509.CertPool) *tls.Config {
 	a.t.Helper()
 	pair, err := tls.X509KeyPair(a.issue(x509.ExtKeyUsageServerAuth))
@@ -97,7 +97,7 @@ func newSecrets(t testing.TB, server, client *authority) *secrets {
 	return s
 }
 
-// rotate replaces the pair by a new one of the authority.
+// rotate replaces the certificate and key by new ones of the authority.
 func (s *secrets) rotate(client *authority) {
 	s.t.Helper()
 	certificate, key := client.issue(x509.ExtKeyUsageClientAuth)

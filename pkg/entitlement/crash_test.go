@@ -25,9 +25,9 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Postgres is killed under load, three times: every grant that was answered is
-// there when it is back, with its key. The same with synchronous_commit=off loses
-// some, which shows that this test can fail.
+// Postgres is killed under load, three times: after each restart every answered grant is
+// there, with its key. With synchronous_commit=off some are lost, which shows that this
+// test can fail.
 func TestAnsweredGrantsSurviveACrash(t *testing.T) {
 	t.Parallel()
 	f := newCrash(t)
@@ -45,11 +45,11 @@ func TestAnsweredGrantsSurviveACrash(t *testing.T) {
 		}
 	}
 	if !lostSome {
-		t.Error("nothing was lost with synchronous_commit=off either: this test shows nothing")
+		t.Error("no grant was lost with synchronous_commit=off, so this test shows nothing")
 	}
 }
 
-// crash is a durable Postgres of this test's own, to be killed.
+// crash is a durable Postgres of this test's own, which the test kills.
 type crash struct {
 	t       *testing.T
 	options postgres.Options
@@ -120,13 +120,13 @@ func (f *crash) kill() {
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	server, err := strconv.Atoi(fields[1])
 	if err != nil || server <= 1 {
-		f.t.Fatalf("no parent in %q", stat)
+		f.t.Fatalf("no parent process in %q", stat)
 	}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", server, server))
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	// The server first, so that it cannot end its children in an orderly way.
+	// The server is killed first, so that it cannot stop its children in an orderly way.
 	for _, pid := range append([]string{strconv.Itoa(server)}, strings.Fields(string(children))...) {
 		if n, err := strconv.Atoi(pid); err == nil {
 			_ = syscall.Kill(n, syscall.SIGKILL)
@@ -134,8 +134,8 @@ func (f *crash) kill() {
 	}
 }
 
-// round grants from several workers, kills the server in the middle, starts it
-// again and looks for what was answered.
+// round grants from several workers, kills the server in the middle, starts it again, and
+// counts the answered grants that are lost.
 func (f *crash) round() (answered, lost int) {
 	f.t.Helper()
 	f.rounds++
@@ -168,7 +168,7 @@ func (f *crash) round() (answered, lost int) {
 	f.kill()
 	workers.Wait()
 	f.pool.Close()
-	// What is left of it is ended first; Stop of a server that is gone is no error.
+	// Stop ends what is left of the server; it may fail, as the server is gone.
 	_ = f.server.Stop()
 	f.start()
 	var found int

@@ -47,13 +47,13 @@ func (f *fixture) bare() {
 	}
 }
 
-// audit writes an audit row of a time.
+// audit inserts an audit row of the given time.
 func (f *fixture) audit(at time.Time) {
 	f.t.Helper()
 	f.exec(`INSERT INTO entitlement.entitlement_audit VALUES (gen_random_uuid(), $1, 'u', 'i', 'grant', 'ACTIVE', 1, 'r', 'p', 'c', 'k', gen_random_uuid())`, at)
 }
 
-// month is the first of a month, counted from this one, by the database's clock.
+// month returns the start of a month, n months after this one by the database's clock.
 func (f *fixture) month(n int) time.Time {
 	f.t.Helper()
 	return query[time.Time](f, `SELECT date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + make_interval(months => $1)`, n).UTC()
@@ -72,7 +72,7 @@ func (f *fixture) ensure(made, dropped, skipped int) {
 	}
 }
 
-// excluded are the months that DEFAULT refuses.
+// excluded returns how many months DEFAULT refuses.
 func (f *fixture) excluded() int {
 	f.t.Helper()
 	return query[int](f, `SELECT count(*) FROM pg_constraint WHERE conrelid = 'entitlement.entitlement_audit_default'::regclass AND conname LIKE 'entitlement_audit_y%'`)
@@ -99,8 +99,8 @@ func TestPartitionsAreMadeAhead(t *testing.T) {
 	}
 }
 
-// Months that have rows in DEFAULT stay there; the others get their partition, and
-// Postgres does not read DEFAULT for it while grants wait.
+// Months with rows in DEFAULT stay there. Each other month gets its partition, and
+// Postgres does not read DEFAULT for that, while grants would wait.
 func TestPartitionsBesideRowsInDefault(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -127,7 +127,7 @@ func TestPartitionsBesideRowsInDefault(t *testing.T) {
 	t.Cleanup(pool.Close)
 	setupOn(t, pool).ensure(2, 0, 2)
 	if mutex.Lock(); proofs != 2 {
-		t.Errorf("Postgres knew of %d partitions that DEFAULT has no row of theirs, want 2: it read DEFAULT under the lock", proofs)
+		t.Errorf("for %d partitions Postgres knew that DEFAULT has no row of theirs, want 2: it read DEFAULT under the lock", proofs)
 	}
 	mutex.Unlock()
 	f.ensure(0, 0, 2)
@@ -135,7 +135,7 @@ func TestPartitionsBesideRowsInDefault(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if n := f.excluded(); n != 0 {
-		t.Errorf("DEFAULT refuses %d months afterwards", n)
+		t.Errorf("DEFAULT refuses %d months afterwards, want none", n)
 	}
 	f.grant("still in DEFAULT")
 	if history, _, err := f.store.History(f.ctx, "u_1", "item1", "", 10); err != nil || len(history) != 2 {
@@ -146,8 +146,8 @@ func TestPartitionsBesideRowsInDefault(t *testing.T) {
 	}
 }
 
-// A cleanup that was killed before it made a partition leaves DEFAULT refusing that
-// month: the next one goes on with it, or takes it back where it cannot.
+// A cleanup that was killed before it made a partition leaves DEFAULT refusing that month.
+// The next one makes the partition or, if it cannot, lets DEFAULT take the month again.
 func TestCleanupKilledOnTheWay(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -158,21 +158,21 @@ func TestCleanupKilledOnTheWay(t *testing.T) {
 			f.partition(n), f.month(n).Format(time.RFC3339), f.month(n+1).Format(time.RFC3339)))
 	}
 	if _, err := f.store.Grant(f.ctx, item, write("refused")); err == nil {
-		t.Error("this month is not refused: the test shows nothing")
+		t.Error("DEFAULT does not refuse this month, so this test shows nothing")
 	}
 	if _, err := f.store.EnsureAudit(f.ctx, keep); err != nil {
 		t.Fatal(err)
 	}
 	if n := f.excluded(); n != 0 {
-		t.Errorf("DEFAULT still refuses %d months", n)
+		t.Errorf("DEFAULT still refuses %d months, want none", n)
 	}
 	if !slices.Contains(f.partitions(), f.partition(2)) {
-		t.Errorf("%v: the month after next has no partition", f.partitions())
+		t.Errorf("the partitions are %v: the month after next has none", f.partitions())
 	}
 	f.grant("k")
 }
 
-// Months that are too old go, whole; the month of the limit stays.
+// Partitions of months that are too old are dropped; the month of the limit stays.
 func TestOldPartitionsAreDropped(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -190,8 +190,7 @@ func TestOldPartitionsAreDropped(t *testing.T) {
 	}
 }
 
-// Rows in the DEFAULT partition grow old too: cleanup did not run in their month. They
-// are found by an index.
+// Old rows in DEFAULT, from months in which cleanup did not run, are deleted, too.
 func TestOldRowsInDefaultGoToo(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -211,7 +210,7 @@ func TestOldRowsInDefaultGoToo(t *testing.T) {
 	}
 }
 
-// Several cleanups at once, while grants go on: nobody fails, nothing is lost.
+// Several cleanups run at once beside grants: no call fails, and no row is lost.
 func TestCleanupsAndGrantsAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, rowsInDefault := range []bool{false, true} {
@@ -252,13 +251,13 @@ func TestCleanupsAndGrantsAtOnce(t *testing.T) {
 			}
 			group.Wait()
 			if !slices.Contains(f.partitions(), f.partition(2)) || !slices.Contains(f.partitions(), f.partition(3)) {
-				t.Errorf("%v: months ahead are missing", f.partitions())
+				t.Errorf("the partitions are %v: months ahead are missing", f.partitions())
 			}
 			if n := f.excluded(); n != 0 {
 				t.Errorf("DEFAULT refuses %d months afterwards", n)
 			}
 			if n := query[int](f, `SELECT count(DISTINCT version) FROM entitlement.entitlement_audit WHERE user_id = 'u_1'`); n != 80 {
-				t.Errorf("%d versions audited of 80 grants", n)
+				t.Errorf("%d versions of 80 grants are audited, want all", n)
 			}
 			if n := query[int](f, `SELECT count(*) FROM entitlement.idempotency_keys`); n != 80 {
 				t.Errorf("%d keys, want 80", n)
@@ -267,8 +266,8 @@ func TestCleanupsAndGrantsAtOnce(t *testing.T) {
 	}
 }
 
-// A long transaction holds the audit table: cleanup gives up in bounded time, so
-// that grants do not queue up behind it.
+// A long transaction locks the audit table: cleanup gives up after a bounded time, so that
+// grants do not queue up behind it.
 func TestPartitionsWaitBriefly(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -283,15 +282,15 @@ func TestPartitionsWaitBriefly(t *testing.T) {
 	}
 	began := time.Now()
 	if _, err := f.store.EnsureAudit(f.ctx, keep); err == nil {
-		t.Error("it did not wait")
+		t.Error("cleanup did not wait for the lock")
 	}
 	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("it waited %s", took)
+		t.Errorf("cleanup waited %s, want 4s at most", took)
 	}
 	f.grant("goes on")
 }
 
-// No partition at all but DEFAULT: grants go on for ever.
+// Without any partition but DEFAULT grants still succeed.
 func TestGrantsWithoutPartitions(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -302,8 +301,7 @@ func TestGrantsWithoutPartitions(t *testing.T) {
 	}
 }
 
-// freezer stops a process before what it sends for the nth time, as SIGSTOP or a
-// network that is gone would.
+// freezer stops a connection before its nth message, as SIGSTOP or a broken network would.
 type freezer struct {
 	left     atomic.Int64
 	frozen   chan struct{}
@@ -328,8 +326,8 @@ func (c freezingConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Cleanup freezes at any moment, between any two of its messages: grants go on within
-// the two seconds that are promised.
+// Cleanup freezes between any two of its messages: a grant still succeeds within the
+// promised two seconds.
 func TestFrozenCleanupHoldsUpNoGrant(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
@@ -352,15 +350,15 @@ func TestFrozenCleanupHoldsUpNoGrant(t *testing.T) {
 				for ; f.freeze(url, mode, n); n++ {
 				}
 				if made := query[int](f, `SELECT count(*) FROM pg_inherits WHERE inhparent = 'entitlement.entitlement_audit'::regclass`); n < 10 || made < 3 {
-					t.Errorf("it sent %d messages and made %d partitions: the test shows nothing", n, made)
+					t.Errorf("cleanup sent %d messages and made %d partitions, so this test shows nothing", n, made)
 				}
 			})
 		}
 	}
 }
 
-// freeze lets a cleanup freeze before its nth message, and reports whether it sent so
-// many.
+// freeze freezes a cleanup before its nth message, grants, and reports whether the cleanup
+// had so many.
 func (f *fixture) freeze(url string, mode pgx.QueryExecMode, n int) bool {
 	f.t.Helper()
 	f.bare()

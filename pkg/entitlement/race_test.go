@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Grants and revokes of one item race: the state is that of the highest version,
-// and answers, audit and events have every version once and agree.
+// Grants and revokes of one item race: the state is that of the highest version, and
+// answers, audit and events agree and have every version once.
 func TestGrantAndRevokeRace(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -60,28 +60,28 @@ func TestGrantAndRevokeRace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var next, version, told int64
+	var next, version, inEvent int64
 	var status, typ string
 	var sameTime bool
-	if _, err := pgx.ForEachRow(rows, []any{&version, &status, &typ, &told, &sameTime}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&version, &status, &typ, &inEvent, &sameTime}, func() error {
 		next++
-		if version != next || told != version || status != answers[version] || (typ == "EntitlementGranted") != (status == "ACTIVE") || !sameTime {
-			t.Errorf("row %d: audit version %d %s, event version %d %s, answer %s", next, version, status, told, typ, answers[version])
+		if version != next || inEvent != version || status != answers[version] || (typ == "EntitlementGranted") != (status == "ACTIVE") || !sameTime {
+			t.Errorf("row %d: audit version %d %s, event version %d %s, answer %s", next, version, status, inEvent, typ, answers[version])
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if next != total {
-		t.Errorf("%d audited, want %d", next, total)
+		t.Errorf("%d versions are audited, want %d", next, total)
 	}
-	// occurred_at never runs against the version, though clocks are read before locks.
+	// occurred_at grows with the version, although clocks are read before locks.
 	if n := query[int](f, `SELECT count(*) FROM (SELECT occurred_at < lag(occurred_at) OVER (ORDER BY version) AS back FROM entitlement.entitlement_audit) x WHERE back`); n != 0 {
 		t.Errorf("%d versions are older than the one before", n)
 	}
 }
 
-// If-Match races: exactly one of many writers that read the same version wins.
+// Of many writers that send the same If-Match at once, exactly one succeeds.
 func TestIfMatchRace(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -105,14 +105,15 @@ func TestIfMatchRace(t *testing.T) {
 	}
 	group.Wait()
 	if version := query[int](f, `SELECT version FROM entitlement.entitlements`); won != 1 || version != 2 {
-		t.Errorf("%d won, version %d", won, version)
+		t.Errorf("%d writers succeeded, want 1; the version is %d, want 2", won, version)
 	}
 	if n := query[int](f, `SELECT count(*) FROM entitlement.outbox_events`); n != 2 {
-		t.Errorf("%d events", n)
+		t.Errorf("%d events, want 2", n)
 	}
 }
 
-// One key, many at once: one effect and one answer, also when its last use expired.
+// Many requests with one key at once have one effect and one answer, even if an earlier
+// use of the key has expired.
 func TestOneKeyAtOnceInTheStore(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -135,7 +136,7 @@ func TestOneKeyAtOnceInTheStore(t *testing.T) {
 		group.Wait()
 		delete(bodies, "")
 		if version := query[int](f, `SELECT version FROM entitlement.entitlements`); version != round+1 || len(bodies) != 1 {
-			t.Errorf("round %d: version %d, answers %v", round, version, bodies)
+			t.Errorf("round %d: version %d, want %d; answers %v, want one", round, version, round+1, bodies)
 		}
 	}
 }
@@ -163,11 +164,12 @@ func TestRefundAndPurchaseRace(t *testing.T) {
 		group.Wait()
 	}
 	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlements WHERE status = 'REVOKED' AND version = 2`); n != 30 {
-		t.Errorf("%d of 30 ended REVOKED", n)
+		t.Errorf("%d of 30 items ended REVOKED, want all", n)
 	}
 }
 
-// Behind a transaction pooler the statements run in other modes of the protocol.
+// The store works in every mode of the protocol; behind a transaction pooler statements
+// run in other modes than the default.
 func TestEveryExecMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
@@ -181,7 +183,7 @@ func TestEveryExecMode(t *testing.T) {
 			f := setupOn(t, pool)
 			first, second := f.grant("k"), f.grant("k")
 			if string(first.Body) != string(second.Body) || first.Replayed || !second.Replayed {
-				t.Errorf("%s\n%s", first.Body, second.Body)
+				t.Errorf("the same grant was answered\n%s\nand\n%s, want a replay", first.Body, second.Body)
 			}
 			purchase := write("p")
 			purchase.Purchase = true

@@ -15,7 +15,7 @@ const day = 24 * time.Hour
 
 var keep = entitlement.Retention{Outbox: outbox.Retention{Published: 7 * day, Unreconciled: 29 * day}, AuditMonths: 13}
 
-// Cleanup goes in short steps; FAILED events and what is young stay.
+// Cleanup runs in short steps; FAILED events and young rows stay.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -42,7 +42,7 @@ func TestCleanup(t *testing.T) {
 		after := counts()
 		for i := range before {
 			if gone := before[i] - after[i]; gone > 1000 {
-				t.Fatalf("one DELETE took %d rows", gone)
+				t.Fatalf("one DELETE took %d rows, want 1000 at most", gone)
 			}
 		}
 		total += report.Deleted
@@ -50,11 +50,11 @@ func TestCleanup(t *testing.T) {
 			break
 		}
 		if step > 10 {
-			t.Fatal("it does not end")
+			t.Fatal("Cleanup does not end")
 		}
 	}
 	if total != 2200+2300 {
-		t.Errorf("%d deleted", total)
+		t.Errorf("%d rows were deleted, want %d", total, 2200+2300)
 	}
 	for status, want := range map[string]int{"FAILED": 200, "PENDING": 201, "PUBLISHED": 1} {
 		if n := query[int](f, `SELECT count(*) FROM entitlement.outbox_events WHERE status = $1`, status); n != want {
@@ -62,7 +62,7 @@ func TestCleanup(t *testing.T) {
 		}
 	}
 	if key := query[string](f, `SELECT string_agg(idem_key, ',') FROM entitlement.idempotency_keys`); key != "fresh" {
-		t.Errorf("keys kept: %s", key)
+		t.Errorf("keys kept: %s, want fresh", key)
 	}
 }
 
@@ -72,7 +72,7 @@ func (f *fixture) reconciled(upTo string) {
 	f.exec(`INSERT INTO entitlement.outbox_reconciled (consumer, up_to) VALUES ('notify', $1) ON CONFLICT (consumer) DO UPDATE SET up_to = excluded.up_to`, upTo)
 }
 
-// finished writes outbox rows numbered from one to another, which ended so long ago.
+// finished inserts outbox rows numbered from…to that ended age ago.
 func (f *fixture) finished(from, to int, status string, age time.Duration) {
 	f.t.Helper()
 	f.exec(`INSERT INTO entitlement.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, status, finished_at)
@@ -96,8 +96,8 @@ func (f *fixture) clean(r entitlement.Retention) int {
 	return 0
 }
 
-// What no reconciler has passed is kept, and counted: the broker may have lost it. It
-// is kept until consumers begin to forget what they have.
+// Published rows that are not reconciled are kept and counted, as the broker may have lost
+// them. They are kept until consumers begin to forget their events.
 func TestCleanupWaitsForReconcile(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -109,7 +109,7 @@ func TestCleanupWaitsForReconcile(t *testing.T) {
 		}
 	}
 	if left := f.clean(keep); left != 10 {
-		t.Errorf("%d of 10 rows are left before the first reconcile", left)
+		t.Errorf("%d of 10 rows are left before the first reconcile, want all", left)
 	}
 	waiting(10)
 	f.reconciled("01900000-0000-7000-8000-000000000004")
@@ -124,7 +124,7 @@ func TestCleanupWaitsForReconcile(t *testing.T) {
 	}
 	f.reconciled("01900000-0000-7000-8000-00000000000a")
 	if left := f.clean(keep); left != 0 {
-		t.Errorf("%d rows are left that were reconciled", left)
+		t.Errorf("%d reconciled rows are left, want none", left)
 	}
 	waiting(0)
 	f.finished(11, 20, "PUBLISHED", 28*day)
@@ -134,7 +134,7 @@ func TestCleanupWaitsForReconcile(t *testing.T) {
 	}
 }
 
-// FAILED rows stay for good, or for as long as is set.
+// FAILED rows stay for ever, or for their own retention if it is set.
 func TestCleanupOfFailed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -150,7 +150,7 @@ func TestCleanupOfFailed(t *testing.T) {
 	}
 }
 
-// An answer is kept until its time is over and not a minute less.
+// A key and its answer are kept until they expire.
 func TestKeysAreKeptUntilTheyExpire(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -164,7 +164,7 @@ func TestKeysAreKeptUntilTheyExpire(t *testing.T) {
 	}
 }
 
-// Cleanup reads what it deletes, and walks over nothing that stays.
+// Cleanup reads the rows that it deletes, and hardly any that stay.
 func TestCleanupReadsWhatItDeletes(t *testing.T) {
 	t.Parallel()
 	pool := kit.Pool(t)
@@ -191,6 +191,6 @@ func TestCleanupReadsWhatItDeletes(t *testing.T) {
 		t.Errorf("%+v, %v; want 100 deleted", counts, err)
 	}
 	if n := read() - before; n > 500 {
-		t.Errorf("it read %d rows to delete 100", n)
+		t.Errorf("Cleanup read %d rows to delete 100, want 500 at most", n)
 	}
 }

@@ -34,7 +34,7 @@ func setupOn(t testing.TB, pool *pgxpool.Pool) *fixture {
 	return &fixture{t: t, ctx: t.Context(), pool: pool, store: entitlement.NewStore(pool, 24*time.Hour)}
 }
 
-// write is a request with a key of its own; two with one key are the same request.
+// write returns a request with the given key; two with one key are the same request.
 func write(key string) entitlement.Write {
 	hash := sha256.Sum256([]byte(key))
 	return entitlement.Write{Key: idempotency.Key{Caller: "purchase-service", Value: key, Hash: hash[:]}}

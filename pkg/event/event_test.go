@@ -18,7 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 )
 
-// fields are an event's, as grants write them.
+// fields are the fields of an event, as grants write them.
 type fields struct {
 	EventID          string `json:"event_id"`
 	EventType        string `json:"event_type"`
@@ -46,7 +46,7 @@ func sample() fields {
 	return fields{uuid.NewString(), "EntitlementGranted", "2026-01-08T07:10:00.123456Z", "u_1", "item1", "purchase", "p_1", 12}
 }
 
-// What goes in comes out, whatever strings and numbers it holds.
+// An event is decoded as it was encoded, whatever strings and numbers it holds.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	roundTrips := func(userID, sku, source, sourceID string, version int64, revoked bool) bool {
@@ -83,7 +83,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// hardValues prefers what breaks encoders.
+// hardValues prefers values that break encoders.
 func hardValues(values []reflect.Value, _ *oldrand.Rand) {
 	texts := []string{"", " ", "\x00", "\u2028", "🎁", `"\/`, "</script>", "\r\n", "\ufffd", strings.Repeat("ä", 128), "null", "1e5"}
 	numbers := []int64{0, 1, -1, 1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<63 - 1, -1 << 63}
@@ -111,11 +111,11 @@ func TestVersionIsANumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(out.Payload), `"version":9007199254740993`) {
-		t.Errorf("%s", out.Payload)
+		t.Errorf("the payload is %s, want the exact version", out.Payload)
 	}
 }
 
-// Fields with their zero value are there all the same.
+// Fields with their zero value are written, too.
 func TestEveryFieldIsPresent(t *testing.T) {
 	t.Parallel()
 	id := uuid.NewString()
@@ -129,7 +129,7 @@ func TestEveryFieldIsPresent(t *testing.T) {
 	}
 	var got map[string]any
 	if err := json.Unmarshal(out.Payload, &got); err != nil || len(got) != reflect.TypeFor[fields]().NumField() {
-		t.Errorf("%s, %v", out.Payload, err)
+		t.Errorf("the payload is %s, %v; want every field", out.Payload, err)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestUnreadablePayloads(t *testing.T) {
 		"no event_id":        {ID: id, Type: "EntitlementGranted", Payload: []byte(`{}`)},
 	} {
 		if m, err := event.Encode(r); !errors.Is(err, event.ErrUnreadable) {
-			t.Errorf("%s: %+v, %v", name, m, err)
+			t.Errorf("%s: %+v, %v; want ErrUnreadable", name, m, err)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestUnreadableMessages(t *testing.T) {
 		m := good
 		damage(&m)
 		if r, err := event.Decode(m); !errors.Is(err, event.ErrUnreadable) {
-			t.Errorf("%s: %+v, %v", name, r, err)
+			t.Errorf("%s: %+v, %v; want ErrUnreadable", name, r, err)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if _, err := event.Encode(r); err != nil {
-			t.Fatalf("decoded to what cannot be encoded: %s: %v", r.Payload, err)
+			t.Fatalf("a decoded event cannot be encoded: %s: %v", r.Payload, err)
 		}
 	})
 }

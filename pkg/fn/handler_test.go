@@ -23,14 +23,14 @@ func TestPanicIsHidden(t *testing.T) {
 	w := do(runtime.Here["buggy"], http.MethodGet, "/bug", "")
 	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problem.ContentType ||
 		strings.Contains(w.Body.String(), "secret") || !json.Valid(w.Body.Bytes()) {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("a panic was answered %d %v %s, want a problem with 500 and no secret", w.Code, w.Header(), w.Body)
 	}
 	if w := do(runtime.Here["buggy"], http.MethodGet, fn.LivenessPath, ""); w.Code != http.StatusOK {
-		t.Errorf("liveness: %d", w.Code)
+		t.Errorf("liveness was answered %d after a panic, want 200", w.Code)
 	}
 }
 
-// A function that lacks a setting says so by its name, before anything starts.
+// A function that lacks a setting does not start, and the error names the setting.
 func TestMissingSettings(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]fn.Function{
@@ -51,8 +51,9 @@ func TestMissingSettings(t *testing.T) {
 	}
 }
 
-// A function has what the registry lists, and asking for anything else fails at the
-// start: the stores' rights and the network of some platforms would refuse it later.
+// A function may use only the stores and functions that the registry lists for it. Asking
+// for another fails at the start: the stores' rights and some platforms' network would
+// refuse it later.
 func TestFunctionHasWhatTheRegistryLists(t *testing.T) {
 	t.Parallel()
 	for want, ask := range map[string]func(*fn.Env){

@@ -28,24 +28,23 @@ func TestDecodeJSONRefuses(t *testing.T) {
 		var v amount
 		err := fn.DecodeJSON([]byte(text), &v)
 		if err == nil {
-			t.Errorf("%.60q is %+v", text, v)
+			t.Errorf("%.60q is decoded as %+v, want an error", text, v)
 			continue
 		}
 		// The message goes to the caller.
 		if message := err.Error(); len(message) > 300 || strings.Contains(message, "\n") || !utf8.ValidString(message) {
-			t.Errorf("%.60q: %q", text, message)
+			t.Errorf("%.60q: %q, want one short line of UTF-8", text, message)
 		}
 	}
 }
 
-// asText reads itself, as amounts of money do.
+// asText decodes itself, as amounts of money do.
 type asText struct{ text string }
 
 func (a *asText) UnmarshalJSON(text []byte) error { a.text = string(text); return nil }
 
-// What a schema lets pass and the type does not is refused in words for the caller, who
-// knows nothing of Go. null is no value of anything that is not a pointer, as the
-// documentation says.
+// A value that a schema accepts and the Go type does not is refused in words for the
+// caller, without Go's own. As documented, null is a value of pointers only.
 func TestDecodeJSONSaysWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	type inner struct {
@@ -116,8 +115,8 @@ func TestDecodeJSONDepth(t *testing.T) {
 	}
 }
 
-// What is taken is what encoding/json takes too: no second reader downstream can
-// see something else.
+// encoding/json accepts every text that DecodeJSON accepts, so no second reader downstream
+// refuses it.
 func FuzzDecodeJSON(f *testing.F) {
 	for _, seed := range []string{`{"amount":1,"note":"x"}`, `{"a":1}x`, `[[]]`, `"\ud83c\udf81"`, `{"a":{"a":1}}`, `{"a":1,"a":2}`} {
 		f.Add([]byte(seed))
@@ -129,7 +128,7 @@ func FuzzDecodeJSON(f *testing.F) {
 		}
 		var other any
 		if err := json.Unmarshal(text, &other); err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q is accepted, but encoding/json refuses it: %v", text, err)
 		}
 	})
 }

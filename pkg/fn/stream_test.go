@@ -11,8 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
-// HEAD says what a stream would be and opens none: what open holds is given back by
-// follow only.
+// HEAD answers with a stream's headers and opens none: only follow would release what open
+// takes.
 func TestHeadOpensNoStream(t *testing.T) {
 	t.Parallel()
 	var opened, followed atomic.Int64

@@ -22,21 +22,20 @@ func TestNewGrows(t *testing.T) {
 			t.Fatalf("%s is no UUIDv7", next)
 		}
 		if bytes.Compare(next[:], last[:]) <= 0 {
-			t.Fatalf("%s after %s", next, last)
+			t.Fatalf("%s was made after %s, but is not greater", next, last)
 		}
 		last = next
 	}
 }
 
-// Before is a bound: all ids of earlier milliseconds are less, all later ones
-// are not.
+// Before returns a bound: all ids of earlier milliseconds are less, and no later id is.
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	bound := id.Before(time.Now())
 	for range 1000 {
 		made := id.New()
 		if bytes.Compare(made[:], bound[:]) < 0 {
-			t.Fatalf("%s was made after %s", made, bound)
+			t.Fatalf("%s was made after the bound %s, but is less", made, bound)
 		}
 	}
 	made := id.New()
@@ -54,7 +53,7 @@ func TestBefore(t *testing.T) {
 	} {
 		first, second := id.Before(pair[0]), id.Before(pair[1])
 		if bytes.Compare(first[:], second[:]) >= 0 {
-			t.Errorf("%s for %s, %s for %s", first, pair[0], second, pair[1])
+			t.Errorf("the bound is %s for %s and %s for %s, want it to grow", first, pair[0], second, pair[1])
 		}
 	}
 }
@@ -74,7 +73,7 @@ func TestTextAndBack(t *testing.T) {
 	}
 }
 
-// What we did not make names nothing.
+// Text that Text did not make is not found.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	good := id.Text(id.Notification, id.New())
@@ -83,7 +82,7 @@ func TestParseRefuses(t *testing.T) {
 		good + " ", " " + good, good + "\n", good[:5] + "u" + good[6:], "n_8zzzzzzzzzzzzzzzzzzzzzzzzz", id.New().String(), "n_\x00", "n_é", strings.Repeat("n", 10_000),
 	} {
 		if u, err := id.Parse(id.Notification, text); fault.Of(err) != fault.NotFound {
-			t.Errorf("%q is %s: %v", text, u, err)
+			t.Errorf("%q is parsed as %s: %v, want NotFound", text, u, err)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func Example() {
 		fmt.Println(w.Body)
 	}
 	post("p_456", `{"coins": 10}`)
-	post("p_456", `{"coins":10}`) // sent again: its answer was lost
+	post("p_456", `{"coins":10}`) // a retry: the first answer was lost
 	post("p_456", `{"coins": 99}`)
 	post("p_457", `{"coins": 10}`)
 	// Output:
@@ -70,7 +70,7 @@ func addCoins(ctx context.Context, pool *pgxpool.Pool, r *http.Request) (answer 
 		return "", err
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		// Whoever inserts the key first goes on; the others wait here for the answer.
+		// The first request to insert the key continues; others wait here for its answer.
 		tag, err := tx.Exec(ctx, `INSERT INTO answers VALUES ($1, $2, '') ON CONFLICT DO NOTHING`, key, hash)
 		if err != nil {
 			return err
@@ -105,8 +105,7 @@ func ExampleParseKey() {
 	// idempotency_key_invalid: The Idempotency-Key cannot be used: there are several; send one.
 }
 
-// A retry may write the same JSON in another way; another content is another
-// request.
+// A retry may write the same JSON in another way; other content is another request.
 func ExampleFingerprint() {
 	first, _ := idempotency.Fingerprint("grant", "", []byte(`{"user_id":"u_1","purchase_id":"p_456"}`))
 	retry, _ := idempotency.Fingerprint("grant", "", []byte(`{ "purchase_id": "p_456", "user_id": "\u0075_1" }`))

@@ -14,7 +14,7 @@ func fingerprint(t testing.TB, operation, ifMatch, body string) string {
 		t.Fatalf("%q: %v", body, err)
 	}
 	if len(sum) != 32 {
-		t.Fatalf("%d bytes", len(sum))
+		t.Fatalf("the fingerprint has %d bytes, want 32", len(sum))
 	}
 	return hex.EncodeToString(sum)
 }
@@ -28,12 +28,13 @@ func TestFingerprintOfTheSame(t *testing.T) {
 		"{\r\n\t\"\\u0061\":\"\\u00E9\",\"b\":{\"c\":[1.0,\"\\u0078\"],\"d\":null}}\n",
 	} {
 		if got := fingerprint(t, "grant", "", body); got != want {
-			t.Errorf("%s is another request", body)
+			t.Errorf("%s has another fingerprint, want the same", body)
 		}
 	}
 }
 
-// What differs in any part differs, even where the parts run together alike.
+// Requests that differ in any part have different fingerprints, even if their parts joined
+// together are the same text.
 func TestFingerprintOfOthers(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
@@ -69,7 +70,7 @@ func TestFingerprintOfOthers(t *testing.T) {
 		sum := fingerprint(t, request[0], request[1], request[2])
 		text := request[0] + " " + request[1] + " " + request[2]
 		if other, ok := seen[sum]; ok {
-			t.Errorf("%s and %s are one request", text, other)
+			t.Errorf("%s and %s have the same fingerprint", text, other)
 		}
 		seen[sum] = text
 	}
@@ -79,7 +80,7 @@ func TestFingerprintRefuses(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{``, `{`, `{"a":}`, `x`} {
 		if _, err := idempotency.Fingerprint("grant", "", []byte(body)); err == nil {
-			t.Errorf("%q is a request", body)
+			t.Errorf("%q has a fingerprint, want an error", body)
 		}
 	}
 }
@@ -90,6 +91,6 @@ func TestFingerprintIsStable(t *testing.T) {
 	t.Parallel()
 	const want = "8221fcd2a53374b69ec30aca3e771a8a216ea7d9504a385df8acfd090a9c6236"
 	if got := fingerprint(t, "grant", "12", `{"user_id":"u_1","stock_keeping_unit":"item1","reason":"purchase","purchase_id":"p_1"}`); got != want {
-		t.Errorf("it was %s, now it is %s", want, got)
+		t.Errorf("the fingerprint is %s, want %s as in earlier versions", got, want)
 	}
 }

@@ -28,13 +28,13 @@ func TestParseKey(t *testing.T) {
 	} {
 		key, err := idempotency.ParseKey(test.values)
 		if err != nil || key != test.key {
-			t.Errorf("%q: %q, %v", test.values, key, err)
+			t.Errorf("%q: %q, %v; want %q", test.values, key, err, test.key)
 		}
 	}
 }
 
-// The header comes from HTTP servers that differ in what they let through, so
-// nothing is taken for granted here.
+// HTTP servers differ in the headers that they let through, so every bad value is refused
+// here.
 func TestParseKeyRefuses(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("k", idempotency.MaxKeyLength+1)
@@ -75,17 +75,17 @@ func TestParseKeyRefuses(t *testing.T) {
 		for _, values := range all {
 			key, err := idempotency.ParseKey(values)
 			if fault.Of(err) != fault.Malformed || !strings.HasPrefix(err.Error(), code+":") {
-				t.Errorf("%q: %q, %v", values, key, err)
+				t.Errorf("%q: %q, %v; want %s", values, key, err, code)
 				continue
 			}
 			if strings.ContainsAny(err.Error(), "\x00\n\r\t\x1b\x7f") || len(err.Error()) > 300 {
-				t.Errorf("%q is echoed: %q", values, err)
+				t.Errorf("%q: the error repeats it: %q", values, err)
 			}
 		}
 	}
 }
 
-// Whatever comes in, what goes out is a key that can be stored, or an error.
+// For any header ParseKey returns a key that can be stored, or an error.
 func FuzzParseKey(f *testing.F) {
 	for _, seed := range []string{"", "k", `"k"`, `"a\"b"`, `"`, `"\`, "é", "a\x00"} {
 		f.Add(seed)

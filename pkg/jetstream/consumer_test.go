@@ -16,8 +16,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// The consumer is killed after its commit and before its acknowledgement: the
-// message comes again, and is absorbed.
+// The consumer dies after its commit and before its acknowledgement: the message is
+// redelivered, and changes nothing.
 func TestLostAcknowledgement(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -33,27 +33,27 @@ func TestLostAcknowledgement(t *testing.T) {
 	}
 	first := f.fetch(1)[0]
 	if created := accept(first); created != 1 || first.Delivered != 1 {
-		t.Fatalf("created %d of delivery %d", created, first.Delivered)
+		t.Fatalf("created %d of delivery %d, want 1 of 1", created, first.Delivered)
 	}
-	// Nobody acknowledges, and the broker waits for less than the usual 30 s.
+	// The message is not acknowledged; the broker waits for less than the usual 30 s.
 	config := f.pending().Config
 	config.AckWait = 100 * time.Millisecond
 	_, err := f.js.UpdateConsumer(t.Context(), streamName, config)
 	kit.Must(t, err)
 	again := f.fetch(1)[0]
 	if created := accept(again); created != 0 || again.Delivered < 2 || again.Message.ID != first.Message.ID {
-		t.Fatalf("created %d of delivery %d", created, again.Delivered)
+		t.Fatalf("created %d of delivery %d, want none of a redelivery", created, again.Delivered)
 	}
 	kit.Must(t, again.Ack())
 	kit.Eventually(t, "acknowledged", func() bool { return f.pending().NumAckPending == 0 })
 	// A late acknowledgement of the first delivery does no harm.
 	_ = first.Ack()
 	if deliveries, err := f.consumer.Fetch(t.Context(), 10); err != nil || len(deliveries) != 0 {
-		t.Errorf("%d came again; %v", len(deliveries), err)
+		t.Errorf("%d messages came after the acknowledgement, want none; %v", len(deliveries), err)
 	}
 }
 
-// Anybody who may publish may publish nonsense: it is read as it is, not judged.
+// Fetch delivers any message, even one that Decode cannot read.
 func TestForeignMessages(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -70,7 +70,7 @@ func TestForeignMessages(t *testing.T) {
 	}
 	for i, d := range f.fetch(5) {
 		if _, err := event.Decode(d.Message); !errors.Is(err, event.ErrUnreadable) {
-			t.Errorf("message %d: %v", i, err)
+			t.Errorf("message %d: %v, want ErrUnreadable", i, err)
 		}
 	}
 }
@@ -83,16 +83,16 @@ func TestBrokerAway(t *testing.T) {
 	kit.Must(t, f.nats.Stop())
 	kit.Eventually(t, "the connection is seen to be gone", func() bool { return f.client.Ready(t.Context()) != nil })
 	if _, err := f.consumer.Fetch(t.Context(), 1); fault.Of(err) != fault.Unavailable {
-		t.Errorf("fetch: %v", err)
+		t.Errorf("fetch without a broker: %v, want Unavailable", err)
 	}
 	never := jetstream.NewConsumer(jetstream.New(f.nats.URL(), "new", limits), event.EntitlementSubject, "notify")
 	if _, err := never.Fetch(t.Context(), 1); fault.Of(err) != fault.Unavailable {
-		t.Errorf("fetch of a client that never connected: %v", err)
+		t.Errorf("fetch of a client that never connected: %v, want Unavailable", err)
 	}
 }
 
-// The broker restarts, with its store or without: events flow again, and those
-// that were not acknowledged are still there when the store is.
+// The broker restarts, with its store or without: events flow again. With the store, those
+// that were not acknowledged are redelivered.
 func TestConsumerAfterRestart(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"kept", "deleted"} {
@@ -108,11 +108,11 @@ func TestConsumerAfterRestart(t *testing.T) {
 				kit.Must(t, os.RemoveAll(filepath.Join(f.dir, "jetstream")))
 			}
 			f.start()
-			kit.Eventually(t, "it takes events again", func() bool {
+			kit.Eventually(t, "the broker takes events again", func() bool {
 				return f.publisher.Publish(t.Context(), []event.Message{message("after")})[0] == nil
 			})
 			seen := map[string]bool{}
-			kit.Eventually(t, "what is there comes", func() bool {
+			kit.Eventually(t, "the stored events are delivered", func() bool {
 				deliveries, _ := f.consumer.Fetch(t.Context(), 10)
 				for _, d := range deliveries {
 					seen[d.Message.Key] = true
@@ -121,7 +121,7 @@ func TestConsumerAfterRestart(t *testing.T) {
 				return seen["after"] && (seen["waits"] || store == "deleted")
 			})
 			if seen["acked"] {
-				t.Error("what was acknowledged came again")
+				t.Error("an acknowledged event was redelivered")
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func TestDeduplication(t *testing.T) {
 	info, err := s.Info(t.Context())
 	kit.Must(t, err)
 	if info.State.Msgs != 2 {
-		t.Errorf("%d messages for 2 events", info.State.Msgs)
+		t.Errorf("%d messages for 2 events, want 2", info.State.Msgs)
 	}
 }
 
@@ -43,12 +43,12 @@ func TestStreamAndConsumerConfiguration(t *testing.T) {
 	if c.Storage != natsjs.FileStorage || c.Discard != natsjs.DiscardNew || c.MaxAge != 7*24*time.Hour ||
 		c.Duplicates != 2*time.Minute || c.Retention != natsjs.LimitsPolicy || c.MaxBytes != limits.MaxBytes || c.NoAck ||
 		!slices.Equal(c.Subjects, []string{"entitlement.events"}) {
-		t.Errorf("stream %+v", c)
+		t.Errorf("the stream is configured as %+v", c)
 	}
 	d := f.pending().Config
 	if d.Durable != "notify" || d.AckPolicy != natsjs.AckExplicitPolicy || d.DeliverPolicy != natsjs.DeliverAllPolicy ||
 		d.MaxDeliver != -1 || d.DeliverSubject != "" || d.InactiveThreshold != 0 {
-		t.Errorf("consumer %+v", d)
+		t.Errorf("the consumer is configured as %+v", d)
 	}
 }
 
@@ -62,11 +62,11 @@ func TestOperatorsStreamIsLeftAlone(t *testing.T) {
 	s, err := f.js.Stream(t.Context(), streamName)
 	kit.Must(t, err)
 	if c := s.CachedInfo().Config; c.MaxAge != time.Hour || c.MaxMsgs != 7 {
-		t.Errorf("%+v", c)
+		t.Errorf("the operator's stream became %+v", c)
 	}
 }
 
-// Nor must one that only a stream of somebody else takes: no consumer of ours would get it.
+// A message that only a foreign stream takes is not published: no consumer would get it.
 func TestPublishIntoAForeignStream(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -87,19 +87,19 @@ func TestForeignStreamHoldsUpItsSubjectOnly(t *testing.T) {
 	_, err := f.js.CreateStream(t.Context(), natsjs.StreamConfig{Name: "FOREIGN", Subjects: []string{"matchmaking.>"}})
 	kit.Must(t, err)
 	if err := jetstream.NewPublisher(f.client, event.MatchmakingSubject).Ready(t.Context()); err == nil {
-		t.Fatal("the subject of the foreign stream is ready; this test shows nothing")
+		t.Fatal("the subject of the foreign stream is ready, so this test shows nothing")
 	}
 	kit.Must(t, f.publisher.Ready(t.Context()))
 	f.publish(message("k"))
 	f.fetch(1)
 }
 
-// An acknowledgement that never comes holds up the others for seconds, not for a lease.
+// An acknowledgement that never comes holds up Publish for seconds, not for a lease.
 func TestLostPublishAcknowledgement(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.publish(message("k"))
-	// Somebody takes the messages and acknowledges none.
+	// A plain subscriber takes the messages and acknowledges none.
 	kit.Must(t, f.js.DeleteStream(t.Context(), streamName))
 	silent, err := f.js.Conn().SubscribeSync("entitlement.events")
 	kit.Must(t, err)
@@ -110,14 +110,14 @@ func TestLostPublishAcknowledgement(t *testing.T) {
 		t.Errorf("%v, context: %v; want ErrBroker before the context ends", err, ctx.Err())
 	}
 	if n, _, _ := silent.Pending(); n != 1 {
-		t.Errorf("%d messages were sent; this test shows nothing", n)
+		t.Errorf("%d messages were sent, want 1, so this test shows nothing", n)
 	}
 }
 
 var _ outbox.Publisher = (*jetstream.Publisher)(nil)
 
-// A stream whose making JetStream does not answer, as where a right is missing, holds up
-// no other subject meanwhile.
+// JetStream does not answer the request to create a stream, as when a right is missing:
+// that holds up no other subject meanwhile.
 func TestSilenceHoldsUpItsSubjectOnly(t *testing.T) {
 	t.Parallel()
 	user := rights.Rights{Publishes: []string{event.EntitlementSubject}}
@@ -130,17 +130,17 @@ func TestSilenceHoldsUpItsSubjectOnly(t *testing.T) {
 	go func() { silent <- jetstream.NewPublisher(client, event.MatchmakingSubject).Ready(ctx) }()
 	for range 20 {
 		if err := jetstream.NewPublisher(client, event.EntitlementSubject).Publish(ctx, []event.Message{message("k")})[0]; err != nil {
-			t.Fatalf("beside a stream that is not answered: %v", err)
+			t.Fatalf("publishing beside a stream that JetStream does not answer for: %v", err)
 		}
 		kit.Must(t, client.Ready(ctx))
 	}
 	select {
 	case err := <-silent:
-		t.Errorf("the other stream was answered: %v; this test shows nothing", err)
+		t.Errorf("JetStream answered for the other stream: %v, so this test shows nothing", err)
 	default:
 	}
 	cancel()
 	if err := <-silent; err == nil {
-		t.Error("a stream that cannot be made is ready")
+		t.Error("a stream that cannot be created is ready")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// A delete answers before the stream's files are gone; whoever publishes next
-// must not be refused for that.
+// NATS answers a delete before the stream's files are gone; the next publisher must not be
+// refused because of that.
 func TestDeletedStreamIsMadeAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

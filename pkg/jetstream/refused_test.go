@@ -13,7 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// doorman refuses everybody while closed.
+// doorman is NATS' authentication; it refuses every client while closed.
 type doorman struct {
 	closed  atomic.Bool
 	refused atomic.Int32
@@ -41,8 +41,8 @@ func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 	return s
 }
 
-// The broker refuses our password for a while (a rotation, a restore): the
-// client goes on trying, and is back without a restart of its process.
+// The broker refuses the client's password for a while (a rotation, a restore). The client
+// keeps trying, and reconnects without a restart of its process.
 func TestReconnectsAfterItWasRefused(t *testing.T) {
 	t.Parallel()
 	port, err := proc.FreePort(0)

@@ -24,7 +24,7 @@ const (
 
 var limits = jetstream.Limits{MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour, Replicas: 1}
 
-// fixture is a NATS of the test's own, with our client and one that is not ours.
+// fixture is a NATS of the test's own, with our client and a plain one.
 type fixture struct {
 	t         testing.TB
 	dir       string
@@ -51,19 +51,19 @@ func setup(t testing.TB) *fixture {
 	return f
 }
 
-// start starts NATS where it was.
+// start starts NATS, a second time at the same address.
 func (f *fixture) start() {
 	f.t.Helper()
 	n, err := natsserver.Start(f.t.Context(), natsserver.Options{Dir: f.dir})
 	kit.Must(f.t, err)
 	f.t.Cleanup(func() { _ = n.Stop() })
 	if f.nats != nil && f.nats.URL() != n.URL() {
-		f.t.Fatalf("NATS came back at %s", n.URL())
+		f.t.Fatalf("NATS came back at %s, want %s", n.URL(), f.nats.URL())
 	}
 	f.nats = n
 }
 
-// message is an event about key.
+// message returns a message about key.
 func message(key string) event.Message {
 	id := uuid.Must(uuid.NewV7()).String()
 	m, err := event.Encode(event.Record{
@@ -86,7 +86,7 @@ func (f *fixture) publish(messages ...event.Message) {
 	}
 }
 
-// fetch waits until want messages have come.
+// fetch waits until want messages have come, and returns them.
 func (f *fixture) fetch(want int) []event.Delivery {
 	f.t.Helper()
 	var all []event.Delivery

@@ -30,7 +30,7 @@ func open(t testing.TB, url, mode string) *pgxpool.Pool {
 	return pool
 }
 
-// What means away, what means that the data is at fault, and what means neither.
+// Each error means that Postgres is away, that the data is at fault, or neither.
 func TestErrorKinds(t *testing.T) {
 	t.Parallel()
 	url := kit.Database(t)
@@ -75,7 +75,7 @@ func TestErrorKinds(t *testing.T) {
 		"another error":     {errors.New("something"), false, false},
 	} {
 		if away, bad := postgres.Unavailable(test.err), postgres.BadData(test.err); away != test.away || bad != test.bad {
-			t.Errorf("%s: away %t, bad data %t: %v", name, away, bad, test.err)
+			t.Errorf("%s: away %t, want %t; bad data %t, want %t: %v", name, away, test.away, bad, test.bad, test.err)
 		}
 		wrapped := postgres.Wrap("test", test.err)
 		if (wrapped == nil) != (test.err == nil) || (fault.Of(wrapped) == fault.Unavailable) != test.away || !errors.Is(wrapped, test.err) && test.err != nil {
@@ -84,7 +84,7 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-// A backend is killed, and its connection with it: the pool makes another.
+// A backend is killed, and its connection with it: the pool opens another one.
 func TestPoolSurvivesTerminatedBackends(t *testing.T) {
 	t.Parallel()
 	url := kit.Database(t)
@@ -107,8 +107,8 @@ func TestPoolSurvivesTerminatedBackends(t *testing.T) {
 	t.Error(err)
 }
 
-// failover makes new sessions of a database read-only, as after a failover that
-// is not over yet, and back.
+// failover makes new sessions of a database read-only, as during a failover, or lets them
+// write again when it is over.
 func failover(t testing.TB, url string, over bool) {
 	t.Helper()
 	admin := kit.Connect(t, url)
@@ -118,8 +118,8 @@ func failover(t testing.TB, url string, over bool) {
 	}
 }
 
-// A pool whose connections were opened while sessions are read-only does not keep
-// them: one write is told to come again, the next one is done.
+// A pool does not keep connections that were opened while sessions were read-only: one
+// write is answered Unavailable, the next one succeeds.
 func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"cache_statement", "exec"} {
@@ -156,15 +156,15 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 	}
 }
 
-// Without target_session_attrs in the URL a pool takes no read-only connection, and
-// goes on as soon as the server can write.
+// Without target_session_attrs in the URL a pool uses no read-only connection, and works
+// again as soon as the server can write.
 func TestOnlyServersThatWrite(t *testing.T) {
 	t.Parallel()
 	url := kit.Database(t)
 	failover(t, url, false)
 	pool := open(t, url, "cache_statement")
 	if _, err := pool.Exec(t.Context(), `SELECT`); !postgres.Unavailable(err) {
-		t.Errorf("a read-only session is taken: %v", err)
+		t.Errorf("with a read-only session: %v, want an error that Postgres is away", err)
 	}
 	if _, err := open(t, url+"&target_session_attrs=any", "cache_statement").Exec(t.Context(), `SELECT`); err != nil {
 		t.Errorf("target_session_attrs=any of the URL is not respected: %v", err)
@@ -178,8 +178,7 @@ func TestOnlyServersThatWrite(t *testing.T) {
 	}
 }
 
-// Transactions that lock rows in opposite orders deadlock; Retry is the one
-// place where they are tried again.
+// Transactions that lock rows in opposite orders deadlock; Retry runs them again.
 func TestRetryEndsDeadlocks(t *testing.T) {
 	t.Parallel()
 	pool := kit.Connect(t, kit.Database(t)+"&deadlock_timeout=20")
@@ -218,7 +217,7 @@ func TestRetryEndsDeadlocks(t *testing.T) {
 	group.Wait()
 	var low, high int
 	if err := pool.QueryRow(t.Context(), `SELECT min(v), max(v) FROM n`).Scan(&low, &high); err != nil || low != high {
-		t.Errorf("%d, %d, %v", low, high, err)
+		t.Errorf("the rows are %d and %d, %v; want the same number", low, high, err)
 	}
 	t.Logf("%d deadlocks met", conflicts)
 }
@@ -233,29 +232,29 @@ func TestRetryIsBounded(t *testing.T) {
 		return err
 	})
 	if tries != 5 || !postgres.Conflicted(err) {
-		t.Errorf("%d tries, %v", tries, err)
+		t.Errorf("%d tries, %v; want 5 and a conflict", tries, err)
 	}
 	tries = 0
 	_ = postgres.Retry(t.Context(), func(context.Context) error { tries++; return errors.New("other") })
 	if tries != 1 {
-		t.Errorf("another error is tried %d times", tries)
+		t.Errorf("after another error there were %d tries, want 1", tries)
 	}
 }
 
-// A bad URL may hold a password: the error does not.
+// A bad URL may contain a password, but the error does not.
 func TestOpenTellsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"postgres://u:hunter2@[x", "postgres://u:hunter2@h:port/db", "u:hunter2@"} {
 		if _, err := postgres.Open(url, 1, "exec"); err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("%q: %v, want an error without the password", url, err)
 		}
 	}
 	if _, err := postgres.Open("postgres://u:hunter2@h/db", 1, "quickly"); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "quickly") {
-		t.Errorf("%v", err)
+		t.Errorf("an unknown mode: %v, want an error that names it", err)
 	}
 }
 
-// No statement of a process may run for ever, and no transaction wait for its process.
+// No statement may run for ever, and no transaction may wait for ever for its process.
 func TestTimeoutsAreSet(t *testing.T) {
 	t.Parallel()
 	pool := open(t, kit.Database(t), "cache_statement")

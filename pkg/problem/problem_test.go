@@ -14,7 +14,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Every kind of fault has its status, whole and wrapped.
+// Every kind of fault has its status, also when the fault is wrapped.
 func TestStatusOfKinds(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[fault.Kind]int{
@@ -25,16 +25,16 @@ func TestStatusOfKinds(t *testing.T) {
 		for _, err := range []error{err, fmt.Errorf("wrapped: %w", err), errors.Join(errors.New("other"), err)} {
 			p := problem.From(err)
 			if p.Status != status || p.Title != http.StatusText(status) {
-				t.Errorf("kind %d is %d %s", kind, p.Status, p.Title)
+				t.Errorf("kind %d has status %d %s, want %d", kind, p.Status, p.Title, status)
 			}
 			if kind != fault.Internal && (p.Code != "some_code" || p.Detail != "Some detail." || p.Type != "/docs#some_code") {
-				t.Errorf("%+v", p)
+				t.Errorf("the problem is %+v, want the fault's code and detail", p)
 			}
 		}
 	}
 }
 
-// What went wrong inside is for the log.
+// The cause of an error is for the log, not for the caller.
 func TestCauseIsHidden(t *testing.T) {
 	t.Parallel()
 	const secret = "password=hunter2"
@@ -79,7 +79,7 @@ func TestWrite(t *testing.T) {
 		}
 		var members map[string]any
 		if err := json.Unmarshal(w.Body.Bytes(), &members); err != nil || members["status"] != float64(w.Code) {
-			t.Errorf("%s", w.Body)
+			t.Errorf("the body is %s, want JSON with the status %d", w.Body, w.Code)
 		}
 		for _, member := range []string{"type", "title", "detail", "code"} {
 			if text, _ := members[member].(string); text == "" {
@@ -89,11 +89,11 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A problem that is made by hand stays what it is on its way.
+// From returns a problem as it is, also when it is wrapped.
 func TestFromProblem(t *testing.T) {
 	t.Parallel()
 	p := problem.New(http.StatusGatewayTimeout, "timeout", "It took too long.")
 	if got := problem.From(fmt.Errorf("wrapped: %w", p)); got != p {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want %+v", got, p)
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// Faults hit one broker of their own, one after the other: a start costs seconds of
-// processor time.
+// All faults hit one broker, one after the other: a start costs seconds of processor time.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -27,8 +26,8 @@ func TestFaults(t *testing.T) {
 	t.Run("is killed", func(t *testing.T) { restart(t, broker, (*rabbitmqserver.Server).Kill, start) })
 }
 
-// The broker ends, politely or not, and comes back: what was confirmed is there, and
-// both sides connect again by themselves.
+// The broker is stopped or killed, and comes back: confirmed messages are there, and
+// publisher and consumer reconnect by themselves.
 func restart(t *testing.T, broker *rabbitmqserver.Server, end func(*rabbitmqserver.Server) error, start func()) {
 	// A single node that is killed in the first seconds of a quorum queue leaves it
 	// without a leader for ever (rabbitmq/rabbitmq-server#10070).
@@ -39,18 +38,18 @@ func restart(t *testing.T, broker *rabbitmqserver.Server, end func(*rabbitmqserv
 	f.publish(f.messages(10)...)
 	kit.Must(t, end(broker))
 	if err := f.publisher.Ready(t.Context()); err == nil {
-		t.Error("ready without a broker")
+		t.Error("the publisher is ready without a broker")
 	}
 	for _, err := range f.publisher.Publish(t.Context(), f.messages(2)) {
 		if !errors.Is(err, outbox.ErrBroker) {
-			t.Errorf("published without a broker: %v", err)
+			t.Errorf("publishing without a broker: %v, want ErrBroker", err)
 		}
 	}
 	if _, err := f.consumer.Fetch(t.Context(), 1); fault.Of(err) != fault.Unavailable {
-		t.Errorf("fetched without a broker: %v", err)
+		t.Errorf("fetching without a broker: %v, want Unavailable", err)
 	}
 	if err := unacked[1].Ack(); err == nil {
-		t.Error("acknowledged without a broker")
+		t.Error("a message was acknowledged without a broker")
 	}
 	start()
 	kit.Must(t, f.publisher.Ready(t.Context()))
@@ -70,7 +69,7 @@ func restart(t *testing.T, broker *rabbitmqserver.Server, end func(*rabbitmqserv
 	f.fetch(0)
 }
 
-// A broker that hangs is given up when the caller's time is over.
+// A call to a broker that hangs ends when the caller's time is over.
 func hangs(t *testing.T, broker *rabbitmqserver.Server) {
 	f := setup(t, broker.URL(), rabbitmq.Quorum)
 	f.publish(f.message())
@@ -81,18 +80,18 @@ func hangs(t *testing.T, broker *rabbitmqserver.Server) {
 	results := f.publisher.Publish(ctx, f.messages(3))
 	for _, err := range results {
 		if !errors.Is(err, outbox.ErrBroker) {
-			t.Errorf("published at a broker that hangs: %v", err)
+			t.Errorf("publishing to a broker that hangs: %v, want ErrBroker", err)
 		}
 	}
 	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("publishing to a broker that hangs took %s, want 3s at most", took)
 	}
 	kit.Must(t, broker.Resume())
 	seen := map[string]bool{}
 	kit.Eventually(f, "the first message", func() bool {
 		got, err := f.consumer.Fetch(t.Context(), 10)
 		if err != nil {
-			return false // it connects again
+			return false // it is still reconnecting
 		}
 		for _, d := range got {
 			seen[d.Message.ID] = true
@@ -112,30 +111,30 @@ func full(t *testing.T, broker *rabbitmqserver.Server) {
 	kit.Must(t, broker.Control(t.Context(), "set_vm_memory_high_watermark", "0.0000001"))
 	const patience = 5 * time.Second // of a relay's tick
 	kit.Eventually(f, "not ready", func() bool {
-		// RabbitMQ tells who publishes.
+		// RabbitMQ notifies connections that publish.
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		f.publisher.Publish(ctx, f.messages(3))
 		if ctx.Err() != nil {
-			t.Error("it waited for the broker instead of being told")
+			t.Error("Publish waited for the broker, although it was notified")
 		}
 		return f.publisher.Ready(t.Context()) != nil
 	})
-	for range 10 { // asking does not make it ready again
+	for range 10 { // Ready does not make it ready again
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		if f.publisher.Ready(ctx) == nil {
-			t.Fatal("ready, and still full")
+			t.Fatal("the publisher is ready, but the broker is still full")
 		}
 		if err := f.publisher.Publish(ctx, f.messages(1))[0]; !errors.Is(err, outbox.ErrBroker) || time.Since(began) > patience/2 {
-			t.Fatalf("after %s: %v", time.Since(began), err)
+			t.Fatalf("publishing to a full broker took %s: %v, want ErrBroker soon", time.Since(began), err)
 		}
 		cancel()
 	}
 	got, err := rabbitmq.NewConsumer(consuming, f.subject, "settle").Fetch(t.Context(), 10)
 	kit.Must(t, err)
 	if len(got) == 0 {
-		t.Error("a full broker cannot be emptied")
+		t.Error("a full broker delivers no messages")
 	}
 	for _, d := range got {
 		kit.Must(t, d.Ack())

@@ -81,7 +81,7 @@ func (f fixture) publish(messages ...event.Message) {
 	}
 }
 
-// fetch returns what one Fetch of up to 500 messages does, which must be want many.
+// fetch fetches up to 500 messages once, and ends the test unless want came.
 func (f fixture) fetch(want int) []event.Delivery {
 	f.Helper()
 	got, err := f.consumer.Fetch(f.Context(), 500)
@@ -106,10 +106,10 @@ func queueRemoved(t *testing.T, f fixture) {
 	_, err = channel.QueueDelete(f.subject+".settle", false, false, false)
 	kit.Must(t, err)
 	if results := f.publisher.Publish(t.Context(), f.messages(1)); !errors.Is(results[0], outbox.ErrBroker) {
-		t.Errorf("published to nobody: %v", results)
+		t.Errorf("publishing without a queue: %v, want ErrBroker", results)
 	}
 	if _, err := f.consumer.Fetch(t.Context(), 10); fault.Of(err) != fault.Unavailable {
-		t.Errorf("the first fetch meets it: %v", err)
+		t.Errorf("the first fetch after the removal: %v, want Unavailable", err)
 	}
 	f.fetch(0)
 	f.publish(f.message())

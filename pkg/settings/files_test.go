@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// A secret may come from a file; one that cannot is refused in a line that names its
-// variable and shows nothing of it.
+// A secret may come from a file. A file that cannot be used is refused in one line that
+// names its variable and does not show the secret.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -24,7 +24,7 @@ func TestFiles(t *testing.T) {
 	given := map[string]string{
 		"REDIS_URL_FILE": file("redis", "redis://:secret@redis:6379/0\n"),
 		"NATS_URL_FILE":  file("nats", "nats://nats:4222"),
-		// A setting of its own, not the file of another.
+		// A setting by this name, not the file of another setting.
 		"AGONES_CERT_FILE": "/nowhere",
 	}
 	s, err := settings.LoadFrom(given)
@@ -45,9 +45,9 @@ func TestFiles(t *testing.T) {
 	} {
 		_, err := settings.LoadFrom(environment)
 		if err == nil {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: the file is accepted", name)
 		} else if text := err.Error(); !strings.Contains(text, "REDIS_URL_FILE") || strings.Contains(text, "secret") || strings.Contains(text, "\n") {
-			t.Errorf("%s: %s", name, text)
+			t.Errorf("%s: %s, want one line with REDIS_URL_FILE and no secret", name, text)
 		}
 	}
 }

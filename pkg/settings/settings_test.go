@@ -22,8 +22,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Every number and duration has bounds that its default keeps, and is refused beyond
-// them with its name and both: a new setting without them fails here.
+// Every number and duration has bounds that its default keeps. A value beyond them is
+// refused with the setting's name and both bounds. A new setting without them fails here.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	fields := reflect.TypeFor[settings.Settings]()
@@ -71,7 +71,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if checked < 40 {
-		t.Errorf("%d settings were checked: the test shows nothing", checked)
+		t.Errorf("%d settings were checked, want 40 at least, so this test shows nothing", checked)
 	}
 }
 
@@ -91,8 +91,8 @@ func TestRefused(t *testing.T) {
 		{"NOTIFICATION_CHANNEL", "webhook", ""},
 		{"WEBHOOK_TIMEOUT", "20s", ""},
 		{"SCHEDULE", "sometimes", ""},
-		{"PROCESSED_RETENTION", "24h", ""},                       // what the stream still holds would be told again
-		{"PROCESSED_RETENTION", "240h", "OUTBOX_RETENTION=480h"}, // what the outbox still holds, too
+		{"PROCESSED_RETENTION", "24h", ""},                       // events still in the stream would be notified again
+		{"PROCESSED_RETENTION", "240h", "OUTBOX_RETENTION=480h"}, // so would events still in the outbox
 		{"IDEMPOTENCY_RETENTION", "0s", ""},                      // a retry would have a second effect
 		{"TICK_BUDGET", "0s", ""},                                // ticks would do nothing
 		{"TICK_POLL", "0s", ""},                                  // a busy loop
@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 		{"OUTBOX_RETENTION", "-1h", ""},
 		{"OUTBOX_RETENTION", "1h", "RECONCILE_AFTER=2h"},         // nothing could be reconciled in time
 		{"PROCESSED_RETENTION", "485h", "OUTBOX_RETENTION=480h"}, // forgotten while the outbox may still publish it
-		{"STREAM_MAX_AGE", "0s", ""},                             // for good, and PROCESSED_RETENTION is not
+		{"STREAM_MAX_AGE", "0s", ""},                             // unlimited, unlike PROCESSED_RETENTION
 		{"STREAM_MAX_BYTES", "0", ""},                            // without a limit
 		{"STREAM_MAX_BYTES", "1000", ""},                         // full at once
 		{"STREAM_REPLICAS", "2", ""},                             // no majority when one is away
@@ -135,11 +135,11 @@ func TestRefused(t *testing.T) {
 		}
 		_, err := settings.LoadFrom(environment)
 		if err == nil {
-			t.Errorf("%s=%s %s is taken", c.variable, c.value, c.with)
+			t.Errorf("%s=%s %s is accepted", c.variable, c.value, c.with)
 			continue
 		}
 		if !strings.Contains(err.Error(), c.variable) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s=%s: %v", c.variable, c.value, err)
+			t.Errorf("%s=%s: %v, want one line that names the variable", c.variable, c.value, err)
 		}
 	}
 }

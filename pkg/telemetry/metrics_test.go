@@ -45,7 +45,7 @@ func newMetrics(t *testing.T) *telemetry.Metrics {
 
 func listen(t *testing.T, m *telemetry.Metrics) string {
 	t.Helper()
-	for tries := 5; ; tries-- { // somebody else may take the port in between
+	for tries := 5; ; tries-- { // another process may take the port in between
 		port, err := proc.FreePort(0)
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func listen(t *testing.T, m *telemetry.Metrics) string {
 	}
 }
 
-// What dashboards and alerts ask for by name.
+// The metrics have the names that dashboards and alerts use.
 func TestNamesOfMetrics(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t)
@@ -97,12 +97,12 @@ func TestNamesOfMetrics(t *testing.T) {
 		"process_resident_memory_bytes ",
 	} {
 		if !strings.Contains(text, "\n"+line) {
-			t.Errorf("%q is not in\n%s", line, text)
+			t.Errorf("%q is missing in\n%s", line, text)
 		}
 	}
 	for _, noise := range []string{"otel_scope", "target_info", "_total_total", "_seconds_seconds"} {
 		if strings.Contains(text, noise) {
-			t.Errorf("%q is in\n%s", noise, text)
+			t.Errorf("%q should not be in\n%s", noise, text)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestOpenMetrics(t *testing.T) {
 	text := answer.Body.String()
 	exemplar := `wait_seconds_bucket{le="0.015"} 1 # {`
 	if !strings.Contains(text, exemplar) || !strings.Contains(text, trace.SpanContextFromContext(ctx).TraceID().String()) || !strings.HasSuffix(text, "# EOF\n") {
-		t.Errorf("not as expected:\n%s", text)
+		t.Errorf("the trace is not an exemplar of its bucket in\n%s", text)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestNamesThatCollide(t *testing.T) {
 		t.Fatal(err)
 	}
 	good.Add(t.Context(), 1)
-	scrape(t, m) // counts its errors for the next one
+	scrape(t, m) // its errors are counted for the next scrape
 	text := scrape(t, m)
 	for _, line := range []string{"good_total 1", "process_resident_memory_bytes ", `promhttp_metric_handler_errors_total{cause="gathering"} 1`} {
 		if !strings.Contains(text, "\n"+line) {
@@ -161,8 +161,8 @@ func TestNamesThatCollide(t *testing.T) {
 	}
 }
 
-// A label that anybody can make up must not fill the memory; what is beyond the
-// bound is counted all the same.
+// Labels that callers can make up must not fill the memory; values beyond the bound are
+// counted in one series.
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	const labels, bound = 10_000, 500
@@ -209,14 +209,14 @@ func TestMetricsListen(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("32 KiB of headers are answered %d", response.StatusCode)
+		t.Errorf("32 KiB of headers are answered %d, want 431", response.StatusCode)
 	}
 	if _, err := m.Listen("127.0.0.1:0"); err == nil {
-		t.Error("listens twice")
+		t.Error("Listen succeeded twice")
 	}
 	other := newMetrics(t)
 	if _, err := other.Listen(address); err == nil || !strings.Contains(err.Error(), "METRICS_ADDRESS "+address) {
-		t.Errorf("an address that is taken: %v", err)
+		t.Errorf("Listen at an address that is taken: %v, want an error that names it", err)
 	}
 }
 
@@ -232,12 +232,12 @@ func TestCloseStopsListening(t *testing.T) {
 	}
 	if connection, err := net.Dial("tcp", address); err == nil {
 		_ = connection.Close()
-		t.Errorf("%s is still listened on", address)
+		t.Errorf("after Close %s still accepts connections", address)
 	}
 }
 
-// What it costs to count, with labels prepared once: options in a slice of their
-// own are not allocated at each call.
+// BenchmarkMetrics measures counting with labels that are prepared once: options in a
+// slice of their own are not allocated at each call.
 func BenchmarkMetrics(b *testing.B) {
 	m, err := telemetry.NewMetrics()
 	if err != nil {

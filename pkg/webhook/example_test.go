@@ -15,8 +15,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/webhook"
 )
 
-// A receiver verifies the signature before it reads the body, and remembers webhook-id:
-// the same notification may come again. Whoever does not know the secret is refused.
+// A receiver verifies the signature before it uses the body, and refuses a sender without
+// the secret. It should remember webhook-id: a notification may come again.
 func Example() {
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("32 bytes that both sides know of"))
 	verifier, _ := standardwebhooks.NewWebhook(secret)

@@ -9,8 +9,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/webhook"
 )
 
-// Addresses of the operator's own network are refused unless allowed, however
-// they are written and whatever name leads there.
+// Addresses of the operator's own network are refused unless allowed, however they are
+// written, and whatever name resolves to them.
 func TestPrivateAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := listen(t, status(200))
@@ -34,18 +34,18 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 		began := time.Now()
 		err = c.Send(t.Context(), outgoing())
 		if err == nil || !strings.Contains(err.Error(), "WEBHOOK_ALLOW_PRIVATE") {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("%s: %v, want an error that names WEBHOOK_ALLOW_PRIVATE", host, err)
 		}
 		if time.Since(began) > 500*time.Millisecond {
 			t.Errorf("%s was dialled", host)
 		}
 	}
 	if n := len(r.got()); n != 0 {
-		t.Errorf("%d calls came through", n)
+		t.Errorf("%d calls came through, want none", n)
 	}
 }
 
-// A proxy in the environment would dial for us, past the check.
+// A proxy of the environment is not used: it would dial addresses past the check.
 func TestNoProxy(t *testing.T) {
 	proxy := listen(t, status(200))
 	t.Setenv("HTTP_PROXY", proxy.URL)
@@ -55,11 +55,11 @@ func TestNoProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := short.Send(t.Context(), outgoing()); err == nil || len(proxy.got()) != 0 {
-		t.Errorf("%v, the proxy got %d calls", err, len(proxy.got()))
+		t.Errorf("Send: %v, want an error; the proxy got %d calls, want none", err, len(proxy.got()))
 	}
 }
 
-// Errors go into logs, last_error and dead letters: no secret and no URL in them.
+// Errors go into logs, last_error and dead letters, so they contain no secret and no URL.
 func TestErrorsHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	const token = "token-in-the-url"
@@ -72,7 +72,7 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 		}
 		for _, secret := range append([]string{token}, secrets...) {
 			if strings.Contains(err.Error(), secret) {
-				t.Errorf("%s: %q is in: %v", name, secret, err)
+				t.Errorf("%s: %q is in the error: %v", name, secret, err)
 			}
 		}
 	}
@@ -103,13 +103,13 @@ func TestErrorsHoldNoSecret(t *testing.T) {
 	}
 }
 
-// A secret that anybody could guess signs nothing. An empty one is easily made:
-// by a comma too many in the setting.
+// Secrets that can be guessed are refused. An empty one is easily made: by a comma too
+// many in the setting.
 func TestWeakSecretsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, weak := range []string{"", "whsec_", "whsec_AAAA", "whsec_" + strings.Repeat("A", 28)} {
 		if _, err := webhook.New(webhook.Options{URLs: []string{"https://example.com"}, Secrets: []string{secrets[0], weak}}); err == nil {
-			t.Errorf("%q is taken", weak)
+			t.Errorf("%q is accepted", weak)
 		}
 	}
 }

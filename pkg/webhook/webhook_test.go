@@ -37,7 +37,7 @@ type call struct {
 	body   []byte
 }
 
-// receiver answers as a test says, and remembers.
+// receiver is a server that answers as a test wants, and records its calls.
 type receiver struct {
 	*httptest.Server
 	mutex sync.Mutex
@@ -104,7 +104,7 @@ func TestSignature(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := verifier.Verify(got.body, got.header); err != nil {
-			t.Errorf("secret %d: %v", i, err)
+			t.Errorf("secret %d: the signature does not verify: %v", i, err)
 		}
 		if err := verifier.Verify(append(got.body, ' '), got.header); err == nil {
 			t.Errorf("secret %d: a changed body verifies", i)
@@ -121,15 +121,15 @@ func TestSignature(t *testing.T) {
 	}
 	var body map[string]any
 	if err := json.Unmarshal(got.body, &body); err != nil || body["type"] != "EntitlementGranted" || body["timestamp"] != "2026-01-08T07:10:00Z" {
-		t.Errorf("%s", got.body)
+		t.Errorf("the body is %s, want the event's type and time", got.body)
 	}
 	data := body["data"].(map[string]any)
 	if data["notification_id"] != outgoing().ID || data["user_id"] != "u_1" || data["payload"].(map[string]any)["version"] != 12.0 {
-		t.Errorf("%s", got.body)
+		t.Errorf("the body is %s, want the notification's id, user and payload", got.body)
 	}
 }
 
-// However often it is sent, the webhook-id is the notification's.
+// The webhook-id is that of the notification, however often it is sent.
 func TestStableID(t *testing.T) {
 	t.Parallel()
 	var answers sync.Once
@@ -156,12 +156,12 @@ func TestStableID(t *testing.T) {
 	}
 	got := r.got()
 	if len(got) != 2 || got[0].header.Get("webhook-id") == "" || got[0].header.Get("webhook-id") != got[1].header.Get("webhook-id") {
-		t.Errorf("%d calls: %v", len(got), got)
+		t.Errorf("%d calls, want 2 with one webhook-id: %v", len(got), got)
 	}
 }
 
-// verdict is what a deliverer makes of a channel's answer; it goes by its
-// effect, since the kinds of errors are not exported.
+// verdict returns what a deliverer makes of a channel's answer: the status of the
+// notification, and how long it waits. The kinds of errors are not exported.
 func verdict(t testing.TB, c notification.Channel) (status string, wait time.Duration) {
 	t.Helper()
 	pool := kit.Pool(t)
@@ -220,14 +220,14 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A redirect could lead anywhere, with our signature: it is not followed.
+// A redirect is not followed: it could lead anywhere, with our signature.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	elsewhere := listen(t, status(200))
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		r := listen(t, status(code, "Location: "+elsewhere.URL))
 		if err := setup(t, r.URL).Send(t.Context(), outgoing()); err == nil {
-			t.Errorf("%d is delivered", code)
+			t.Errorf("a redirect %d counts as delivered", code)
 		}
 	}
 	if n := len(elsewhere.got()); n != 0 {
@@ -244,12 +244,13 @@ func TestBrokenEndpointDoesNotStarveTheOthers(t *testing.T) {
 			t.Errorf("%d: delivered, though one endpoint does not have it", code)
 		}
 		if n := len(healthy.got()); n != 1 {
-			t.Errorf("%d: the healthy endpoint got it %d times", code, n)
+			t.Errorf("%d: the healthy endpoint got it %d times, want 1", code, n)
 		}
 	}
 }
 
-// A receiver that never answers, or never ends its answer, costs a bounded time.
+// A receiver that never answers, or never ends its answer, holds up Send for a bounded
+// time.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
@@ -271,10 +272,10 @@ func TestTimeout(t *testing.T) {
 			began := time.Now()
 			err = c.Send(t.Context(), outgoing())
 			if took := time.Since(began); took > 3*time.Second {
-				t.Errorf("took %s", took)
+				t.Errorf("Send took %s, want 3s at most", took)
 			}
 			if name == "silent" && err == nil {
-				t.Error("delivered")
+				t.Error("a receiver that never answers counts as delivered")
 			}
 		})
 	}
@@ -284,7 +285,7 @@ func TestTimeout(t *testing.T) {
 		defer cancel()
 		r := listen(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		if err := setup(t, r.URL).Send(ctx, outgoing()); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
+			t.Errorf("Send: %v, want DeadlineExceeded", err)
 		}
 	})
 }

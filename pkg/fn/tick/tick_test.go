@@ -27,7 +27,7 @@ type step = func(context.Context) (lease.Report, error)
 type worker struct {
 	http.Handler
 	log  *logged
-	end  context.CancelFunc // ends its process' life
+	end  context.CancelFunc // ends its process's life
 	busy sync.WaitGroup
 }
 
@@ -65,7 +65,7 @@ func soon[T any](t testing.TB, what string, c <-chan T) (v T) {
 	return v
 }
 
-// logged is what a process wrote to its log.
+// logged holds what a process wrote to its log.
 type logged struct {
 	mutex sync.Mutex
 	text  bytes.Buffer
@@ -86,7 +86,7 @@ func (l *logged) String() string {
 func report(t testing.TB, w *httptest.ResponseRecorder) (r lease.Report) {
 	t.Helper()
 	if w.Code != http.StatusOK {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("the tick was answered %d %s, want 200", w.Code, w.Body)
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func report(t testing.TB, w *httptest.ResponseRecorder) (r lease.Report) {
 	return r
 }
 
-// A tick goes on while there is more, and adds up what happened.
+// A tick runs steps while there is more, and adds up their reports.
 func TestTickDrains(t *testing.T) {
 	t.Parallel()
 	steps := 0
@@ -104,12 +104,12 @@ func TestTickDrains(t *testing.T) {
 	})
 	want := lease.Report{Claimed: 15, Done: 6, Retried: 3, Dead: 3, LostLease: 3}
 	if got := report(t, do(worker)); got != want || steps != 3 {
-		t.Errorf("%d steps: %+v", steps, got)
+		t.Errorf("%d steps reported %+v, want 3 and %+v", steps, got, want)
 	}
 }
 
-// One instance drains once at a time. A tick that meets another is answered at
-// once, and what it came for is looked at after it came.
+// An instance drains one tick at a time. A tick that meets another is answered at once,
+// and the running tick makes another step for it.
 func TestTicksMeet(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -130,16 +130,16 @@ func TestTicksMeet(t *testing.T) {
 	soon(t, "the first tick works", entered)
 	for range 10 {
 		if got := report(t, do(worker)); got != (lease.Report{More: true}) {
-			t.Errorf("the second one: %+v", got)
+			t.Errorf("a tick that met another reported %+v, want only more", got)
 		}
 	}
 	close(leave)
 	if got := soon(t, "the first tick's answer", first); got.Done != 2 || steps.Load() != 2 {
-		t.Errorf("ten more ticks made %d more steps: %+v", steps.Load()-1, got)
+		t.Errorf("ten more ticks made %d more steps, want 1: %+v", steps.Load()-1, got)
 	}
 }
 
-// Whatever was committed before a tick is drained soon after it, however ticks meet.
+// Work that was committed before a tick is drained soon after it, however ticks meet.
 func TestNoTickIsLost(t *testing.T) {
 	t.Parallel()
 	var due, done atomic.Int64
@@ -159,7 +159,7 @@ func TestNoTickIsLost(t *testing.T) {
 			})
 		}
 		group.Wait()
-		// All ticks were answered: nobody works any more, and nothing may be left.
+		// All ticks were answered, so no step runs any more, and no work may be left.
 		if n := done.Load() - before; n != clients {
 			t.Fatalf("%d of %d were done when all ticks had ended", n, clients)
 		}
@@ -175,7 +175,7 @@ func TestTickFails(t *testing.T) {
 		result = err
 		w := do(worker)
 		if w.Code != status || strings.Contains(w.Body.String(), "secret") {
-			t.Errorf("%v: %d %s", err, w.Code, w.Body)
+			t.Errorf("a step with the error %v was answered %d %s, want %d without the cause", err, w.Code, w.Body, status)
 		}
 		if status == http.StatusServiceUnavailable && w.Header().Get("Retry-After") == "" {
 			t.Error("Retry-After is missing")
@@ -183,8 +183,8 @@ func TestTickFails(t *testing.T) {
 	}
 }
 
-// A source that fails, or hangs, holds up none of the others: neither in the same tick
-// nor in those that come meanwhile.
+// A source that fails or hangs holds up no other source, in the same tick or in one that
+// comes meanwhile.
 func TestSourcesStandAlone(t *testing.T) {
 	t.Parallel()
 	release, entered := make(chan struct{}), make(chan struct{}, 1)
@@ -239,14 +239,14 @@ func TestTickPanics(t *testing.T) {
 		return lease.Report{Done: 1}, nil
 	})
 	if w := do(worker); w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "secret") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("a step that panics was answered %d %s, want 500 without the cause", w.Code, w.Body)
 	}
 	if got := report(t, do(worker)); got.Done != 1 {
-		t.Errorf("the tick after a panic does nothing: %+v", got)
+		t.Errorf("the tick after a panic reported %+v, want 1 done", got)
 	}
 }
 
-// Whoever woke us may leave: the work goes on.
+// A tick continues after its caller has left.
 func TestTickOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	gone, finished := make(chan struct{}), make(chan error, 1)
@@ -260,11 +260,11 @@ func TestTickOutlivesItsCaller(t *testing.T) {
 	leave()
 	close(gone)
 	if err := soon(t, "the step ends", finished); err != nil {
-		t.Errorf("its context ended with the caller: %v", err)
+		t.Errorf("the step's context ended with the caller: %v", err)
 	}
 }
 
-// A store that hangs must not look idle: the tick says so and the log does.
+// A store that hangs must not look idle: the tick fails, and the log names the source.
 func TestStepThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -282,8 +282,8 @@ func TestStepThatHangs(t *testing.T) {
 	})
 }
 
-// The budget ends a drain that has no end, and the tick says that there is more. A busy
-// source always has a step under way then: no fault.
+// The budget ends a drain that has no end, and the tick reports that there is more. A busy
+// source always has a step under way then, which is no fault.
 func TestBudgetCutsABusyStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -308,8 +308,8 @@ func TestBudgetCutsABusyStep(t *testing.T) {
 	})
 }
 
-// Where cron comes by the minute, a tick goes on polling, so that what is due in
-// between does not wait.
+// Where cron ticks once a minute, a tick lingers and polls, so that work that becomes due
+// in between does not wait.
 func TestTickLingers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestTickLingers(t *testing.T) {
 	})
 }
 
-// Shutting down ends a tick, which is no fault, and its process can wait for it.
+// A shutdown ends a tick without a fault, and the process can wait for its end.
 func TestEndOfLifeEndsTicks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func taken() (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// While a wake is on its way all others become one more, and nobody waits.
+// All wakes that come while one is on its way become one more, and none of them blocks.
 func TestWakesCoalesce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -52,12 +52,12 @@ func TestWakesCoalesce(t *testing.T) {
 		group.Wait()
 		synctest.Wait()
 		if len(arrived) != 1 || arrived[0] != "POST http://relay/tick" {
-			t.Errorf("%q are on their way at once, want one wake", arrived)
+			t.Errorf("the wakes %q are on their way at once, want one", arrived)
 		}
 		close(let)
 		synctest.Wait()
 		if len(arrived) != 2 {
-			t.Errorf("8001 wakes became %d, want 2", len(arrived))
+			t.Errorf("8001 wakes became %d calls, want 2", len(arrived))
 		}
 	})
 }
@@ -93,7 +93,7 @@ func TestWakeGivesUp(t *testing.T) {
 	})
 }
 
-// Switched off, or after the end, nothing is woken.
+// A waker that is switched off, or whose life has ended, wakes nothing.
 func TestNoWakes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -46,11 +46,11 @@ func TestLocalAnswers(t *testing.T) {
 		response.Header.Get("B") != "" || response.ContentLength != 6 {
 		t.Errorf("%+v %q %v", response, body, err)
 	}
-	if !strings.HasPrefix(response.Status, "418") { // as net/http has it: code and text
-		t.Errorf("Status %q", response.Status)
+	if !strings.HasPrefix(response.Status, "418") { // code and text, as in net/http
+		t.Errorf("Status is %q, want 418 and its text", response.Status)
 	}
 	if _, err := (transport.Local{}).RoundTrip(response.Request); err == nil {
-		t.Error("a function that is not there answered")
+		t.Error("a function that does not exist answered")
 	}
 }
 
@@ -63,7 +63,7 @@ func TestLocalAborts(t *testing.T) {
 	})}
 	response, err := get(t, l, context.Background())
 	if err == nil && (response.StatusCode < 500 || response.ContentLength > 0) {
-		t.Errorf("%d, %d bytes", response.StatusCode, response.ContentLength)
+		t.Errorf("an aborted call was answered %d with %d bytes, want an error", response.StatusCode, response.ContentLength)
 	}
 }
 
@@ -76,12 +76,12 @@ func TestLocalDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := get(t, l, ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
+		t.Errorf("the call ended with %v, want DeadlineExceeded", err)
 	}
 }
 
-// What is flushed arrives before the handler ends, and a stream that breaks off
-// does not look like one that ended.
+// Flushed data arrives before the handler ends, and a stream that breaks off ends with an
+// error.
 func TestLocalStreams(t *testing.T) {
 	t.Parallel()
 	for name, abort := range map[string]bool{"ends": false, "breaks off": true} {
@@ -104,18 +104,18 @@ func TestLocalStreams(t *testing.T) {
 			defer response.Body.Close()
 			first := make([]byte, 3)
 			if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "one" {
-				t.Fatalf("%q %v", first, err)
+				t.Fatalf("read %q, %v before the handler ended, want one", first, err)
 			}
 			close(next)
 			rest, err := io.ReadAll(response.Body)
 			if string(rest) != "two" || (err != nil) != abort {
-				t.Errorf("%q %v", rest, err)
+				t.Errorf("read %q, %v, want two; an error: %v", rest, err, abort)
 			}
 		})
 	}
 }
 
-// Only a URL that names the function makes sense, and only one without a path.
+// A template must be a URL with the function in its host.
 func TestRemoteTemplate(t *testing.T) {
 	t.Parallel()
 	for template, ok := range map[string]bool{
@@ -123,13 +123,13 @@ func TestRemoteTemplate(t *testing.T) {
 		"": false, "{function}": false, "http://": false, "http://x/{function}": false, "://x": false,
 	} {
 		if _, err := transport.Remote(template); (err == nil) != ok {
-			t.Errorf("%q: %v", template, err)
+			t.Errorf("%q: %v, want accepted %v", template, err, ok)
 		}
 	}
 }
 
-// BenchmarkLocal is a call whose handler does what most do: verify a signature, decode
-// and encode JSON. Compare user CPU, not wall time.
+// BenchmarkLocal measures a call whose handler does what most do: verify a signature,
+// decode and encode JSON. Compare user CPU, not wall time.
 func BenchmarkLocal(b *testing.B) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
