@@ -1,6 +1,6 @@
 // Package account maps identities to users. An identity is a person's name at an OpenID
 // Connect issuer (issuer and subject); the user id is ours, and names the person in the
-// rest of the system. An identity belongs to one user for good. Accounts are never
+// rest of the system. An identity belongs to one user for ever. Accounts are never
 // merged, and no e-mail address is stored, because addresses can change hands and are not
 // always verified.
 package account

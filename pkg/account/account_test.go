@@ -33,10 +33,10 @@ func TestEveryExecMode(t *testing.T) {
 			ann := f.register("ann", "a", "b")
 			linked, err := f.store.Link(f.ctx, ann.UserID, another, "ann")
 			if err != nil || len(linked.Identities) != 2 {
-				t.Errorf("%+v, %v", linked, err)
+				t.Errorf("linked %+v, %v; want 2 identities", linked, err)
 			}
 			if got, err := f.store.Get(f.ctx, issuer, "ann"); err != nil || !reflect.DeepEqual(got, linked) || len(got.Roles) != 2 {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("read %+v, %v; want %+v with 2 roles", got, err, linked)
 			}
 			refusesOdd(f)
 		})

@@ -19,10 +19,10 @@ func TestLink(t *testing.T) {
 	ann, bob := f.register("ann", "player"), f.register("bob")
 	linked, err := f.store.Link(f.ctx, ann.UserID, another, "ann-2")
 	if err != nil || linked.UserID != ann.UserID || len(linked.Identities) != 2 || !linked.CreatedAt.Equal(ann.CreatedAt) || !reflect.DeepEqual(linked.Roles, ann.Roles) {
-		t.Fatalf("%+v, %v", linked, err)
+		t.Fatalf("linked %+v, %v; want ann's account with 2 identities", linked, err)
 	}
 	if first, second := linked.Identities[0], linked.Identities[1]; first != ann.Identities[0] || second.Issuer != another || second.Subject != "ann-2" || !second.LinkedAt.After(first.LinkedAt) {
-		t.Errorf("%+v", linked.Identities)
+		t.Errorf("the identities are %+v, want ann's first and ann-2", linked.Identities)
 	}
 	// Both identities are now this user, also at sign-in.
 	for _, read := range []func() (account.Account, error){
@@ -43,7 +43,7 @@ func TestLink(t *testing.T) {
 		}
 	}
 	if a, err := f.store.Get(f.ctx, issuer, "bob"); err != nil || !reflect.DeepEqual(a, bob) {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("bob's account is %+v, %v; want %+v", a, err, bob)
 	}
 	f.whole(2, 3)
 }
@@ -96,7 +96,7 @@ func TestLinkOneIdentityAtOnce(t *testing.T) {
 			case errors.Is(err, account.ErrIdentityTaken):
 				lost.Add(1)
 			default:
-				t.Errorf("%+v, %v", a, err)
+				t.Errorf("linked %+v, %v; want the account or ErrIdentityTaken", a, err)
 			}
 		})
 		a, err := f.store.Get(f.ctx, another, subject)
@@ -158,7 +158,7 @@ func TestLinkUpToTheLimit(t *testing.T) {
 		// At the limit linked identities stay linked, and taken ones stay taken.
 		last := a.Identities[account.MaxIdentities-1]
 		if again, err := f.store.Link(f.ctx, ann.UserID, last.Issuer, last.Subject); err != nil || !reflect.DeepEqual(again, a) {
-			t.Errorf("%+v, %v", again, err)
+			t.Errorf("linking a linked identity again: %+v, %v; want %+v", again, err, a)
 		}
 		f.register("bob")
 		if _, err := f.store.Link(f.ctx, ann.UserID, issuer, "bob"); !errors.Is(err, account.ErrIdentityTaken) {

@@ -59,7 +59,7 @@ func TestNoRolesIsAnEmptyList(t *testing.T) {
 	read, err := f.store.Get(f.ctx, issuer, "ann")
 	for _, a := range []account.Account{made, read} {
 		if text, _ := json.Marshal(a); err != nil || !strings.Contains(string(text), `"roles":[]`) {
-			t.Errorf("%s, %v", text, err)
+			t.Errorf("the account is %s, %v; want roles []", text, err)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestRegisterAtOnce(t *testing.T) {
 		atOnce(64, func(int) {
 			a, err := f.store.Register(f.ctx, issuer, subject, []string{"player"})
 			if err != nil || !slices.Equal(a.Roles, []string{"player"}) || len(a.Identities) != 1 {
-				t.Errorf("%+v, %v", a, err)
+				t.Errorf("registered %+v, %v; want one identity and the role player", a, err)
 			}
 			mutex.Lock()
 			defer mutex.Unlock()
@@ -151,10 +151,10 @@ func TestRolesAreOfOneToken(t *testing.T) {
 			said := []string{fmt.Sprintf("%02d-x", i), fmt.Sprintf("%02d-y", i), fmt.Sprintf("%02d-z", i)}
 			a, err := f.store.Register(f.ctx, issuer, "ann", said)
 			if err != nil || !slices.Equal(a.Roles, said) {
-				t.Errorf("%v, %v", a.Roles, err)
+				t.Errorf("registered with roles %v, %v; want %v", a.Roles, err, said)
 			}
 			if a, err := f.store.Get(f.ctx, issuer, "ann"); err != nil || !one(a.Roles) {
-				t.Errorf("%v, %v", a.Roles, err)
+				t.Errorf("read the roles %v, %v; want those of one token", a.Roles, err)
 			}
 		})
 		if a := query[[]string](f, `SELECT array_agg(role ORDER BY role) FROM account.user_roles`); !one(a) {

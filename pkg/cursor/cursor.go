@@ -1,5 +1,5 @@
-// Package cursor is where lists go on: pages, their sizes, and the position of the last
-// item of a page as a text that callers hand back and need not understand.
+// Package cursor divides lists into pages of bounded size. A cursor is the position of a
+// page's last item, as a text that callers hand back and need not understand.
 package cursor
 
 import (

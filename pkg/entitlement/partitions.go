@@ -124,7 +124,7 @@ func (s *Store) audit(ctx context.Context) (auditTables, error) {
 
 // makePartition creates a month's partition, unless DEFAULT has rows of the month, or may
 // get some before it is done. Postgres needs proof that there are none: if DEFAULT has
-// other rows, the proof is a constraint that is validated while grants go on.
+// other rows, the proof is a constraint that is validated while grants continue.
 func (s *Store) makePartition(ctx context.Context, month, now time.Time) (made bool, err error) {
 	name, next := partitionName(month), month.AddDate(0, 1, 0)
 	var empty, none bool

@@ -197,10 +197,10 @@ func TestEveryExecMode(t *testing.T) {
 				t.Error(err)
 			}
 			if list, _, err := f.store.List(f.ctx, "u_1", "", 10); err != nil || len(list) != 1 {
-				t.Errorf("%v, %v", list, err)
+				t.Errorf("the entitlements are %v, %v; want 1", list, err)
 			}
 			if list, _, err := f.store.History(f.ctx, "u_1", "item1", "", 10); err != nil || len(list) != 2 {
-				t.Errorf("%v, %v", list, err)
+				t.Errorf("the history is %v, %v; want 2 changes", list, err)
 			}
 		})
 	}

@@ -41,7 +41,7 @@ const (
 	Unavailable
 )
 
-// Error is an error that tells the caller what to do.
+// Error is an error that a caller can act on.
 type Error struct {
 	Kind Kind
 	// Code is stable and for programs, such as "idempotency_key_reused".

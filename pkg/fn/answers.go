@@ -14,8 +14,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// Answers documents that a route answers a status with a T, beside what its output
-// says.
+// Answers documents that a route answers a status with a T, beside the answer of its
+// output type.
 func Answers[T any](status int, description string) func(*huma.Operation, huma.Registry) {
 	return func(o *huma.Operation, registry huma.Registry) {
 		if o.Responses == nil {
@@ -73,7 +73,7 @@ func refusals(r Route, own bool) []int {
 	if r.hasBody() {
 		statuses = append(statuses, http.StatusUnsupportedMediaType)
 	}
-	if r.hasBody() || !own { // the gateway reads whatever body there is before it forwards
+	if r.hasBody() || !own { // the gateway reads any body before it forwards
 		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge)
 	}
 	if !own {

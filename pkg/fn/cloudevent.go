@@ -43,9 +43,8 @@ const (
 	attributeNames = "^[a-z0-9]+$"
 )
 
-// ReadEvent reads the CloudEvent that r is, in either mode, and gives r its body
-// back. Errors are faults: what is no CloudEvent, lacks an attribute or is not
-// JSON is refused.
+// ReadEvent reads r as a CloudEvent, in either mode, and gives r its body back. Errors are
+// faults: a request that is no CloudEvent, lacks an attribute or is not JSON is refused.
 func ReadEvent(w http.ResponseWriter, r *http.Request) (cloudevents.Event, error) {
 	if r.URL.RawQuery != "" {
 		return cloudevents.Event{}, fault.New(fault.Invalid, "request_invalid", "Events take no query parameters.")
@@ -172,7 +171,7 @@ func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event
 	})
 }
 
-// UnknownEvent is the refusal of an event that nobody here takes.
+// UnknownEvent returns the error for an event of a type that no function here takes.
 func UnknownEvent(eventType string) error {
 	return fault.New(fault.Invalid, "event_type_unknown", "Events of type %q are not taken here.", eventType)
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
-// Env is what one function is given: what the registry says it has, and nothing else.
-// New asks for stores and wakes; what the registry does not list makes the start fail.
+// Env gives one function what the registry lists for it, and nothing else. New asks for
+// stores and wakes; asking for one that the registry does not list makes the start fail.
 type Env struct {
 	Function Function
 	Settings settings.Settings

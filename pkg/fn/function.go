@@ -71,7 +71,7 @@ type Function struct {
 	Concurrency int
 	MinScale    int
 	MaxScale    int
-	// Public functions take requests from anybody; the others believe only the
+	// Public functions take requests from any client; the others trust only the
 	// gateway's signed statement.
 	Public bool
 }
@@ -85,12 +85,12 @@ type Route struct {
 	Method  string
 	Path    string // in ServeMux syntax
 	Summary string
-	// Description says what it promises, for OpenAPI.
+	// Description says what the route promises, for OpenAPI.
 	Description string
-	// Roles of which the caller must have one; none: any caller who is known.
+	// Roles of which the caller must have one; if empty, any signed-in caller may.
 	Roles []string
-	// Self routes are about what belongs to the caller, so the gateway finds out
-	// their user id. Callers with one of AnyUserRoles reach everybody's.
+	// Self routes are about the caller's own data, so the gateway finds out their user
+	// id. Callers with one of AnyUserRoles reach the data of any user.
 	Self         bool
 	AnyUserRoles []string
 	// Refuses are the statuses of errors that are the route's own, such as 404, beside

@@ -23,7 +23,7 @@ type NextPage struct {
 	NextCursor string `json:"next_cursor,omitempty" doc:"Pass it as cursor to get the next page; absent on the last."`
 }
 
-// printable refuses what no name needs and what misleads those who read it: control
+// printable refuses characters that no name needs or that mislead readers: control
 // characters, line separators, invisible and reordering ones, private use. It is
 // written so that the regular expressions of all languages read it alike, and does
 // not depend on a version of Unicode.
@@ -33,8 +33,8 @@ const (
 	printableFormat = "printable"
 )
 
-// definePrintable gives what is tagged format:"printable" its pattern. Domains can tag
-// it so without knowing the pattern.
+// definePrintable gives fields tagged format:"printable" their pattern, so that domains
+// need not know it.
 func definePrintable(document *huma.OpenAPI) {
 	define := func(s *huma.Schema) {
 		if s.Format == printableFormat {
@@ -68,7 +68,7 @@ func newSchemas() huma.Registry {
 // decimal documents a json.Number, which huma takes for a string.
 type decimal struct{}
 
-// Schema says that it is a number.
+// Schema documents a decimal as a number.
 func (decimal) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeNumber, Description: "Exact; read it as a decimal and not as a float."}
 }

@@ -45,8 +45,8 @@ var numbersAsText = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) e
 	return err
 })
 
-// noNull refuses null for what cannot be null: a schema says of a property that may
-// be left out that it has a type, and huma lets null pass all the same.
+// noNull refuses null for types that have no null. huma accepts null for an optional
+// property even if its schema has a type.
 var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	if d.PeekKind() == 'n' {
 		switch target := reflect.TypeOf(v).Elem(); {
@@ -60,8 +60,8 @@ var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 
 var errNull = errors.New("null")
 
-// misfit says for the caller what is wrong with a value that passed its schema, or had
-// none; Go's own words are about Go.
+// misfit says in the caller's words what is wrong with a value that passed its schema, or
+// had none; the text of the Go error is about Go types.
 func misfit(err error) error {
 	var semantic *jsonv2.SemanticError
 	if !errors.As(err, &semantic) {

@@ -45,9 +45,9 @@ func NewRuntime(s settings.Settings, log *slog.Logger, registry []Function) *Run
 	return rt
 }
 
-// Host builds functions, each with what the registry says it has, and serves them Here.
-// The error says which setting is missing, or what a function asks for that the
-// registry does not give it.
+// Host builds functions, each with what the registry lists for it, and serves them Here.
+// The error names the setting that is missing, or what a function asks for that the
+// registry does not list.
 func (rt *Runtime) Host(functions ...Function) error {
 	rt.hosted = append(rt.hosted, functions...)
 	for _, f := range functions {

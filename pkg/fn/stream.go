@@ -76,7 +76,7 @@ func (s *Events) Send(id, event string, data any) error {
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, event, text))
 }
 
-// Tell is Send without an id: a reader that reconnects goes on from the last id, and
+// Tell is Send without an id: a reader that reconnects continues after the last id, and
 // gets this again if it still holds.
 func (s *Events) Tell(event string, data any) error {
 	text, err := json.Marshal(data)
@@ -86,8 +86,8 @@ func (s *Events) Tell(event string, data any) error {
 	return s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", event, text))
 }
 
-// Begin says how long the reader waits before it reconnects, and from which id it goes
-// on as long as nothing was sent; "" leaves that as it is.
+// Begin sets how long the reader waits before it reconnects, and the id after which it
+// continues until something is sent; "" leaves that id as it is.
 func (s *Events) Begin(id string, retry time.Duration) error {
 	text := fmt.Sprintf("retry: %d\n\n", retry.Milliseconds())
 	if id != "" {

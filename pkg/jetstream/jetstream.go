@@ -113,8 +113,8 @@ func (c *Client) connected(subject string) (js jetstream.JetStream, exists bool,
 }
 
 func (c *Client) connect() error {
-	// A connection that the server refused (a changed password, say) is closed for good;
-	// a new one may be accepted.
+	// A connection that the server refused (a changed password, say) stays closed; a new
+	// one may be accepted.
 	if c.conn != nil && !c.conn.IsClosed() {
 		return nil
 	}

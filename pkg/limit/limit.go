@@ -75,8 +75,8 @@ func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
 // the first request.
 func (l *Limiter) SetPatience(d time.Duration) { l.patience = d }
 
-// Allow counts one request of key and says whether it is within p. Refused
-// requests cost nothing; retrying delays nobody.
+// Allow counts one request of key and says whether it is within p. Refused requests cost
+// nothing: a caller that retries early does not wait longer.
 //
 // It takes 100 ms at most (see SetPatience). If Redis does not answer in that time, this
 // process limits alone for a second, with a full bucket for every key; then one request

@@ -75,7 +75,8 @@ func (l *Limiter) away(ctx context.Context, err error) {
 	}
 }
 
-// back is for the probe only: an answer to an earlier request says nothing about now.
+// back is for the probe only: an answer to an earlier request does not mean that Redis
+// answers now.
 func (l *Limiter) back(ctx context.Context) {
 	if l.retryAt.Swap(0) != 0 {
 		l.log.InfoContext(ctx, "rate limits are shared again: redis answers")

@@ -51,20 +51,20 @@ func TestHeadersOfTwoPolicies(t *testing.T) {
 	limit.Result{Policy: limit.Policy{Name: "address", Rate: 10, Burst: 20}, Allowed: true, Remaining: 19, Reset: 1}.WriteHeaders(h)
 	limit.Result{Policy: limit.Policy{Name: "player", Rate: 1, Burst: 5}, Reset: 5 * time.Second, RetryAfter: time.Second}.WriteHeaders(h)
 	if got := h.Values("RateLimit-Policy"); !slices.Equal(got, []string{`"address";q=20;w=2`, `"player";q=5;w=5`}) {
-		t.Errorf("%q", got)
+		t.Errorf("RateLimit-Policy is %q, want both policies", got)
 	}
 	if got := h.Values("RateLimit"); !slices.Equal(got, []string{`"address";r=19;t=1`, `"player";r=0;t=1`}) {
-		t.Errorf("%q", got)
+		t.Errorf("RateLimit is %q, want both policies", got)
 	}
 	if got := h.Values("Retry-After"); !slices.Equal(got, []string{"1"}) {
-		t.Errorf("%q", got)
+		t.Errorf("Retry-After is %q, want 1", got)
 	}
 }
 
 func TestErr(t *testing.T) {
 	t.Parallel()
 	if err := (limit.Result{Allowed: true}).Err(); err != nil {
-		t.Errorf("%v", err)
+		t.Errorf("an allowed result has the error %v", err)
 	}
 	err := limit.Result{RetryAfter: 1200 * time.Millisecond}.Err()
 	var f *fault.Error

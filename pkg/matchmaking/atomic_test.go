@@ -105,14 +105,14 @@ func TestVanishedTicket(t *testing.T) {
 		s.match(mode)
 		kit.Must(t, s.client.Del(t.Context(), ticketKey(a)).Err())
 		if list, err := s.Latest(t.Context(), one); err != nil || len(list) != 0 {
-			t.Errorf("%s: %+v %v", mode, list, err)
+			t.Errorf("%s: the latest tickets are %+v, %v; want none", mode, list, err)
 		}
 		s.join(two, mode, `{"skill":1}`)
 		if pass := s.match(mode); len(pass.Matches) != 0 || pass.Expired < 1 || pass.Depth != 1 {
 			t.Errorf("%s: the pass did %+v, want no match, the vanished ticket swept and 1 waiting", mode, pass)
 		}
 		if _, err := s.Get(t.Context(), one, a); !errors.Is(err, matchmaking.ErrNotFound) {
-			t.Errorf("%s: %v", mode, err)
+			t.Errorf("%s: reading the vanished ticket: %v, want ErrNotFound", mode, err)
 		}
 		s.joinAs(one, mode, "another key", `{"skill":1}`) // allowed: the first is gone
 		if pass := s.match(mode); len(pass.Matches) != 1 {

@@ -73,7 +73,7 @@ func TestJoinSentTwice(t *testing.T) {
 	for _, mode := range s.Modes() {
 		joined, replayed, err := s.try("u_a", mode, "k", `{"skill":1}`)
 		if err != nil || replayed {
-			t.Errorf("%s: %+v %v %v", mode, joined, replayed, err)
+			t.Errorf("%s: the join answered %+v, replayed %v, %v; want a new ticket", mode, joined, replayed, err)
 		}
 		if n := s.client.ZCard(t.Context(), "mm:queue:{"+mode+"}").Val(); n != 1 {
 			t.Errorf("%s: %d tickets, want 1", mode, n)

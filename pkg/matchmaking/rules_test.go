@@ -74,7 +74,7 @@ func TestModesOfSettings(t *testing.T) {
 	t.Parallel()
 	modes, err := matchmaking.NewModes([]string{"casual", "rank", "duo"}, []string{"rank"}, map[string]string{"rank": "region", "duo": "region+language"})
 	if err != nil || fmt.Sprintf("%+v", modes) != "[{Name:casual Ranked:false Agree:[]} {Name:rank Ranked:true Agree:[region]} {Name:duo Ranked:false Agree:[region language]}]" {
-		t.Errorf("%+v, %v", modes, err)
+		t.Errorf("the modes are %+v, %v; want casual, rank and duo", modes, err)
 	}
 	for _, c := range []struct {
 		ranked []string

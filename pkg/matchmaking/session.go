@@ -14,7 +14,7 @@ type Match struct {
 	EventID   string    // of the match's event
 	Mode      string    // the queue
 	MatchedAt time.Time // by the clock of Redis
-	// Players are both, the one who waited longest first.
+	// Players are both players, the one who waited longer first.
 	Players [2]Player
 }
 

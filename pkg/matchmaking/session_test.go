@@ -20,7 +20,7 @@ func TestFixedServer(t *testing.T) {
 		kit.Must(t, err)
 		for _, match := range []string{"m_1", "m_2"} {
 			if got, err := server.Allocate(t.Context(), matchmaking.Match{ID: match}); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %+v, %v", address, got, err)
+				t.Errorf("%s: allocated %+v, %v; want %+v", address, got, err, want)
 			}
 		}
 	}

@@ -140,7 +140,7 @@ func TestSlowReceiverStopsNobody(t *testing.T) {
 	go func() {
 		report, err := f.deliverer(channel(func(ctx context.Context, o notification.Outgoing) error {
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > f.policy.Lease*3/4 {
-				t.Errorf("sending may go on until %s", deadline)
+				t.Errorf("sending may take until %s, want three quarters of the lease at most", deadline)
 			}
 			if slow[o.EventID] {
 				select {

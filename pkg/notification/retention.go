@@ -13,7 +13,7 @@ import (
 type Retention struct {
 	Processed time.Duration // event ids; longer than any event can be redelivered
 	Sent      time.Duration // notifications, after they were sent
-	Failed    time.Duration // FAILED notifications and their dead letters; 0 for good
+	Failed    time.Duration // FAILED notifications and their dead letters; 0 for ever
 }
 
 // Cleanup deletes one batch of each kind of due rows and returns their number; more is

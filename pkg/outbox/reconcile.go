@@ -38,7 +38,7 @@ type Reconciler struct {
 	ahead *walk         // nil at the watermark
 }
 
-// ReconcilerConfig says which rows a reconciler checks, and which consumer must have
+// ReconcilerConfig says which rows a reconciler checks, and which consumer must have got
 // them. All fields but Where are required.
 type ReconcilerConfig struct {
 	Pool      *pgxpool.Pool

@@ -13,13 +13,13 @@ import (
 // Retention is how long finished rows of an outbox are kept.
 type Retention struct {
 	// Published is how long PUBLISHED rows are kept, and in any case until reconcilers
-	// have passed them: after that nobody would notice that the broker lost the event.
+	// have passed them: without the row a loss at the broker would not be noticed.
 	Published time.Duration
 	// Unreconciled is how long PUBLISHED rows that no reconciler has passed are kept. It
 	// must be below the consumers' memory: an event that they have forgotten could be
 	// republished and take effect twice.
 	Unreconciled time.Duration
-	// Failed is how long FAILED rows are kept, 0 for good.
+	// Failed is how long FAILED rows are kept, 0 for ever.
 	Failed time.Duration
 }
 

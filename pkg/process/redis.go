@@ -54,8 +54,8 @@ func (p *Process) redisAt(setting, url string, cluster bool) (redis.UniversalCli
 		Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
 		DialerRetries: options.DialerRetries, DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout,
 		WriteTimeout: options.WriteTimeout, PoolTimeout: options.PoolTimeout, ContextTimeoutEnabled: true,
-		// The cluster client sends a command again where a node says that another has its
-		// slot, and where a node does not answer. The scripts bear that.
+		// The cluster client sends a command again if a node answers that another one has
+		// its slot, or does not answer. The scripts tolerate that.
 		MaxRedirects: redisRedirects, MaxRetries: options.MaxRetries,
 	})
 	return p.redis[url], nil

@@ -25,7 +25,7 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, s s
 		Handler:           handler,
 		ReadHeaderTimeout: s.ReadHeaderTimeout,
 		ReadTimeout:       readTimeout,
-		// A tick answers when it is done; nobody else may take as long to read.
+		// Long enough for a tick, which answers only when it is done.
 		WriteTimeout:   max(writeTimeout, s.TickBudget+writeTimeout/2),
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,

@@ -40,9 +40,9 @@ func Union(all ...Rights) (u Rights) {
 	return u
 }
 
-// commands are what any function may call: reading and writing of keys, and scripts.
-// What is about all keys at once (FLUSHALL, KEYS, SCAN), about the server (CONFIG,
-// SHUTDOWN) or about other clients is not among them.
+// commands are those that any function may call: to read and write keys, and to run
+// scripts. Commands on all keys at once (FLUSHALL, KEYS, SCAN), on the server (CONFIG,
+// SHUTDOWN) or on other clients are not among them.
 const commands = "-@all +@read +@write +@connection +@transaction -@scripting -@dangerous -@admin " +
 	"-scan -randomkey -dbsize +eval +evalsha +time +cluster|slots +cluster|shards +cluster|nodes"
 

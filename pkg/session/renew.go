@@ -26,7 +26,7 @@ const (
 	pollEvery = 20 * time.Millisecond
 )
 
-// ErrRevoked is the error of renew when the issuer refuses for good, so the session must
+// ErrRevoked is the error of renew when the issuer refuses for ever, so the session must
 // end. It may be wrapped.
 var ErrRevoked = errors.New("the issuer does not renew this session any more")
 

@@ -65,7 +65,7 @@ type Store struct {
 }
 
 // NewStore returns a store on client. It panics when a limit is not above zero:
-// Redis would keep such sessions for good.
+// Redis would keep such sessions for ever.
 func NewStore(client redis.UniversalClient, limits Limits) *Store {
 	if limits.Idle <= 0 || limits.Absolute <= 0 {
 		panic(fmt.Sprintf("session: limits must be above zero, are %s and %s", limits.Idle, limits.Absolute))

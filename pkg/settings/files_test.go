@@ -32,7 +32,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.RedisURL != "redis://:secret@redis:6379/0" || s.NATSURL != "nats://nats:4222" || s.AgonesCert != "/nowhere" {
-		t.Errorf("%q %q %q", s.RedisURL, s.NATSURL, s.AgonesCert)
+		t.Errorf("the settings are %q, %q, %q; want the files' texts and the name of the certificate", s.RedisURL, s.NATSURL, s.AgonesCert)
 	}
 	if len(given) != 3 {
 		t.Errorf("the caller's environment was changed: %v", given)

@@ -18,7 +18,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.LeaseBatch != 200 || s.LeaseDuration != 30*time.Second || s.LeaseMaxAttempts != 10 || s.IdempotencyRetention != 24*time.Hour {
-		t.Errorf("%+v", s)
+		t.Errorf("the defaults are %+v", s)
 	}
 }
 

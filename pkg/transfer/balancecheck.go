@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// Report compares what accounts hold with what the ledger says, as of one moment.
+// Report compares the balances of accounts with their ledger, at one moment.
 type Report struct {
 	Balanced   bool            `json:"balanced" doc:"No currency's total differs from 0, and no account of this page from its ledger." example:"true"`
 	Currencies []CurrencyTotal `json:"currencies" nullable:"false"`
@@ -31,7 +31,7 @@ type CurrencyTotal struct {
 	Total    Number `json:"total" doc:"The sum of both: 0 unless money was made or lost." example:"0"`
 }
 
-// Difference is an account that does not hold what its ledger says.
+// Difference is an account whose balance differs from its ledger.
 type Difference struct {
 	AccountID      int64  `json:"accountId"`
 	Balance        Number `json:"balance"`

@@ -58,7 +58,7 @@ func TestBalanceCheckPages(t *testing.T) {
 	for ; pages == 0 || cursor != ""; pages++ {
 		r, err := s.CheckBalances(t.Context(), cursor, 2)
 		if err != nil || !r.Balanced {
-			t.Fatalf("%+v, %v", r, err)
+			t.Fatalf("the report is %+v, %v; want it balanced", r, err)
 		}
 		checked, cursor = checked+r.Checked, r.NextCursor
 	}

@@ -23,8 +23,8 @@ type slot struct {
 
 func newGate() *gate { return &gate{slots: map[int64]*slot{}} }
 
-// enter waits for a place at both accounts, the lower id first, so that nobody
-// waits in a circle. leave must be called when the error is nil.
+// enter waits for a place at both accounts, the lower id first, so that transfers do not
+// wait for each other in a circle. leave must be called when the error is nil.
 func (g *gate) enter(ctx context.Context, a, b int64) (leave func(), err error) {
 	first, second := min(a, b), max(a, b)
 	if err := g.take(ctx, first); err != nil {

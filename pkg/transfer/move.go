@@ -45,7 +45,7 @@ func (s *Store) IssueKey(ctx context.Context, client string) (Key, error) {
 	return key, postgres.Wrap("issue a key", err)
 }
 
-// Request is a transfer that somebody asks for.
+// Request is a transfer that a caller asks for.
 type Request struct {
 	Client string // the caller, from the signed statement
 	Key    string // issued to them
@@ -97,15 +97,15 @@ type movement struct {
 	hash     []byte
 }
 
-// Transfer moves money. The answer may be SUCCEEDED, FAILED (for good: a new try
-// needs a new key), or IN_PROGRESS. It takes 9.5 s at most. Errors: ErrSame, ErrKey,
+// Transfer moves money. The answer may be SUCCEEDED, FAILED (final: a new try needs a new
+// key), or IN_PROGRESS. It takes 9.5 s at most. Errors: ErrSame, ErrKey,
 // ErrAccount, ErrCurrencies, idempotency.ErrReused, ErrBusy, ErrUnknown,
 // fault.Unavailable.
 func (s *Store) Transfer(ctx context.Context, r Request) (Answer, error) {
 	if r.From == r.To {
 		return Answer{}, ErrSame
 	}
-	if r.Owner == "" { // to the database it would be anybody's account
+	if r.Owner == "" { // the database would accept any account
 		return Answer{}, ErrAccount
 	}
 	return s.move(ctx, movement{Request: r, kind: Ordinary, hash: hash(r.From, r.To, r.Amount, "")})
@@ -123,8 +123,8 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	if err := ctx.Err(); err != nil {
 		return Answer{}, postgres.Wrap("take a key", err)
 	}
-	// From here on it goes on when the caller hangs up: a key that is taken and left
-	// alone has to wait for the watchdog.
+	// From here on the transfer continues if the caller hangs up: otherwise a key that is
+	// taken would stay in progress until the watchdog ends it.
 	ctx = context.WithoutCancel(ctx)
 	taking, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
@@ -133,7 +133,7 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 			m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
 	})
 	if err != nil {
-		// Only the answer may be lost: then the key is taken and nobody goes on with it.
+		// Perhaps only the answer was lost: then the key is taken, and must be given back.
 		_ = s.giveBack(ctx, m, attempt) // or the watchdog ends it
 		return Answer{}, postgres.Wrap("take a key", err)
 	}
@@ -184,8 +184,8 @@ func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.U
 	}
 	asking, cancelAsking := context.WithTimeout(ctx, s.step)
 	defer cancelAsking()
-	// It may still commit, or have committed, or reach Postgres later: whoever locks the
-	// key's row first decides, and this waits for a TX1 that has it.
+	// TX1 may still commit, or have committed, or reach Postgres later. The statement that
+	// locks the key's row first decides; endFailed waits for a TX1 that has locked it.
 	_ = s.endFailed(asking, keyID, attempt, RolledBack) // or the watchdog does
 	if answer, askErr := s.ended(asking, keyID); askErr == nil && answer.Status != InProgress {
 		answer.Replayed = false

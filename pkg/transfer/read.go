@@ -26,7 +26,7 @@ func scanTransfer(row pgx.CollectableRow) (t Transfer, err error) {
 	return t, err
 }
 
-// Get returns a transfer, whoever owns its accounts, or ErrTransfer.
+// Get returns a transfer between accounts of any owner, or ErrTransfer.
 func (s *Store) Get(ctx context.Context, transferID string) (Transfer, error) {
 	return s.get(ctx, transferID, nil)
 }
@@ -68,7 +68,7 @@ func scanAccount(row pgx.CollectableRow) (a MoneyAccount, err error) {
 
 const accountColumns = `account_id, owner_user_id, currency, balance::text, created_at`
 
-// Account returns an account, whoever owns it, or ErrAccount.
+// Account returns an account of any owner, or ErrAccount.
 func (s *Store) Account(ctx context.Context, accountID int64) (MoneyAccount, error) {
 	rows, err := s.pool.Query(ctx, `SELECT `+accountColumns+` FROM core.account WHERE account_id = $1`, accountID)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Retention says how long the domain keeps what it no longer needs. Transfers, their
-// ledger, and the answers to keys that were used for them are kept for good.
+// ledger, and the answers to keys that were used for them are kept for ever.
 type Retention struct {
 	Outbox    outbox.Retention
 	Processed time.Duration // event ids; longer than anything can come back

@@ -31,11 +31,11 @@ const (
 // Consumer is the name under which transfers are settled.
 const Consumer = "settle"
 
-// ReconciledTable has how far consumers are known to have what was published.
+// ReconciledTable holds up to which event each consumer is known to have them all.
 const ReconciledTable = "integration.outbox_reconciled"
 
-// The order of event ids is the order of locks. What was processed before changes
-// nothing; the event for people is written in the transaction that remembers it.
+// Locks are taken in the order of event ids. An event that was processed before changes
+// nothing; the event for notifications is written in the transaction that remembers it.
 const settleSQL = `
 WITH input AS (
 	SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::text[])
@@ -79,7 +79,7 @@ func (s *Store) Settle(ctx context.Context, records []event.Record) (settled int
 	return settled, postgres.Wrap("settle", err)
 }
 
-// AcceptAll is Settle, for whoever consumes events.
+// AcceptAll is Settle, in the form that consumers of events call.
 func (s *Store) AcceptAll(ctx context.Context, records []event.Record) error {
 	_, err := s.Settle(ctx, records)
 	return err

@@ -3,7 +3,7 @@
 // it with the request. Transaction A takes the key (take_key.sql); TX1 locks the key and
 // both accounts, moves the money, records the transfer and its event, and stores the
 // answer with the key (move_money.sql); TX2 writes the two ledger entries (ledger.go).
-// Whatever dies in between, the same request with the same key finds out how it ended.
+// If a process dies in between, the same request with the same key finds out how it ended.
 //
 // The sum over all accounts of a currency is 0 at every moment: first balances come
 // from the system's account, the only one that may owe.

@@ -50,7 +50,7 @@ func TestFailedIsForGood(t *testing.T) {
 	for range 2 {
 		answer, err := s.Transfer(t.Context(), request)
 		if err != nil || answer.Status != transfer.Failed || string(answer.Body) != `{"status":"FAILED","errorCode":"INSUFFICIENT_BALANCE"}` {
-			t.Fatalf("%+v %s, %v", answer, answer.Body, err)
+			t.Fatalf("answered %+v %s, %v; want INSUFFICIENT_BALANCE", answer, answer.Body, err)
 		}
 		s.open("u_a", "5")
 	}

@@ -33,8 +33,8 @@ SET status = 'FAILED', error_code = $3, completed_at = now(),
 FROM orphans WHERE k.idempotency_key_id = orphans.idempotency_key_id
 RETURNING extract(epoch FROM k.completed_at - k.started_at)::float8`
 
-// EndOrphans ends requests that have been in progress for longer than after: whoever
-// ran them is gone. A TX1 that runs all the same finds its key ended, and does
+// EndOrphans ends requests that have been in progress for longer than after: the process
+// that ran them is gone. A TX1 that runs all the same finds its key ended, and does
 // nothing. dwells are how long each was in progress.
 func (s *Store) EndOrphans(ctx context.Context, after time.Duration) (report lease.Report, dwells []time.Duration, err error) {
 	rows, err := s.pool.Query(ctx, orphansSQL, after, watchdogBatch, TimedOut)

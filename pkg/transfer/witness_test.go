@@ -17,7 +17,7 @@ import (
 // wish is a request that is sent with a key: a transfer, or the reversal of one.
 type wish struct {
 	client, key string
-	owner       string // who must own from; empty for a reversal
+	owner       string // must own from; empty for a reversal
 	from, to    int64
 	amount      transfer.Amount
 	reverses    string // id of the transfer, or empty

@@ -62,7 +62,7 @@ func tickEvery(ctx context.Context, s Every, invoke http.RoundTripper, log *slog
 // maxAnswer is how much of a tick's answer is read, so that its connection is used again.
 const maxAnswer = 64 << 10
 
-// send ticks a function and waits for its answer, whatever that is.
+// send ticks a function and waits for its answer, whatever its status.
 func send(ctx context.Context, invoke http.RoundTripper, function string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+function+Path, http.NoBody)
 	if err != nil {

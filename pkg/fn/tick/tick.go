@@ -44,7 +44,7 @@ type Config struct {
 // Handler answers ticks and wakes of a function, with a lease.Report as JSON. A tick
 // drains all sources side by side: it runs the step of each again and again while that
 // reports More, until the budget is spent. No source waits for another. One that fails
-// is left alone until the next tick while the others go on; its error, logged, makes
+// is left alone until the next tick while the others continue; its error, logged, makes
 // the answer a 503 or 500.
 //
 // One instance drains a source once at a time: a tick that meets another makes that one
@@ -125,8 +125,8 @@ func (d *drain) drain(ctx context.Context) (total lease.Report, err error) {
 	return total, err
 }
 
-// run drains until nothing is left and no tick asked to look again, and goes on polling
-// for the linger time.
+// run drains until nothing is left and no tick asked to look again, and then polls for the
+// rest of the linger time.
 func (d *drain) run(ctx context.Context, total *lease.Report) error {
 	lingerUntil := time.Now().Add(d.config.Linger)
 	for {
@@ -216,6 +216,6 @@ func (d *drain) asked(ctx context.Context, wait time.Duration) bool {
 func (d *drain) lookAgain() {
 	select {
 	case d.again <- struct{}{}:
-	default: // somebody asked already
+	default: // another tick has asked already
 	}
 }

@@ -18,7 +18,7 @@ type Local map[string]http.Handler
 var _ http.RoundTripper = Local{}
 
 // RoundTrip runs the handler. When the request's context ends first, RoundTrip
-// returns and the handler goes on until it notices.
+// returns and the handler runs on until it notices.
 func (l Local) RoundTrip(r *http.Request) (*http.Response, error) {
 	handler, ok := l[r.URL.Host]
 	if !ok {
@@ -128,7 +128,7 @@ func (w *localWriter) start(body io.ReadCloser, length int64) {
 }
 
 func (w *localWriter) finish() {
-	// A handler that hangs up on purpose panics; nobody else may see it.
+	// A handler that hangs up on purpose panics; the panic must not leave this call.
 	aborted := recover()
 	if w.stream != nil {
 		if aborted != nil {

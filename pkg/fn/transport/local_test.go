@@ -29,7 +29,7 @@ func TestLocalAnswers(t *testing.T) {
 	l := transport.Local{"f": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || string(body) != "body" || r.RequestURI != "/path?a=1" || r.Method != http.MethodPost {
-			t.Errorf("%s %s %q %v", r.Method, r.RequestURI, body, err)
+			t.Errorf("the handler got %s %s %q, %v; want POST /path?a=1 with the body", r.Method, r.RequestURI, body, err)
 		}
 		w.Header().Set("A", "sent")
 		w.WriteHeader(http.StatusTeapot)
@@ -44,7 +44,7 @@ func TestLocalAnswers(t *testing.T) {
 	body, err := io.ReadAll(response.Body)
 	if err != nil || string(body) != "answer" || response.StatusCode != http.StatusTeapot || response.Header.Get("A") != "sent" ||
 		response.Header.Get("B") != "" || response.ContentLength != 6 {
-		t.Errorf("%+v %q %v", response, body, err)
+		t.Errorf("the response is %+v with %q, %v; want 418, the header A and the answer", response, body, err)
 	}
 	if !strings.HasPrefix(response.Status, "418") { // code and text, as in net/http
 		t.Errorf("Status is %q, want 418 and its text", response.Status)
