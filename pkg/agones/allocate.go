@@ -27,8 +27,8 @@ const (
 	stateAllocated = "ALLOCATED"
 )
 
-// allocationRequest has the fields that we use of AllocationRequest, allocation.proto of Agones
-// 1.17 and later. The gateway ignores unknown names.
+// allocationRequest has the fields that we use of AllocationRequest, in allocation.proto
+// of Agones 1.17 and later. The gateway ignores unknown names.
 type allocationRequest struct {
 	Namespace string     `json:"namespace"`
 	Selectors []selector `json:"gameServerSelectors"` // the first that finds a server decides

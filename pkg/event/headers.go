@@ -34,8 +34,8 @@ func (m Message) Headers() map[string]string {
 	return h
 }
 
-// escape percent-encodes characters that a header cannot contain: CloudEvents HTTP binding 1.0.2,
-// section 3.1.3.2. Everything else stays readable.
+// escape percent-encodes characters that a header cannot contain: CloudEvents HTTP binding
+// 1.0.2, section 3.1.3.2. Everything else stays readable.
 func escape(text string) string {
 	var out strings.Builder
 	for i := range len(text) {

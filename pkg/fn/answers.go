@@ -146,7 +146,7 @@ func errorAnswers() map[string]*huma.Response {
 		}
 		answer := answers[nameOf(code.Status)]
 		if answer == nil {
-			// What cannot even be read, and what we fail at, may not have been counted.
+			// Requests answered 400 or 500 may not have been counted by a limit.
 			headers := always(code.Status != http.StatusBadRequest && code.Status != http.StatusInternalServerError)
 			wait := &huma.Param{Description: "Seconds until the same request makes sense again.", Schema: &huma.Schema{Type: "integer", Examples: []any{2}}}
 			switch code.Status {

@@ -32,7 +32,7 @@ func describeEvents(doc *huma.OpenAPI, types []any) error {
 			"specversion": version, "id": id, "source": source, "type": kind, "time": at, "data": change,
 			"datacontenttype": {Type: "string", Description: "application/json, which it is when it is left out.", Examples: []any{"application/json"}},
 		},
-		// What else there is is an extension attribute.
+		// All other properties are extension attributes.
 		Extensions: map[string]any{
 			"propertyNames":        &huma.Schema{Pattern: attributeNames},
 			"additionalProperties": map[string]any{"type": []string{"string", "integer", "boolean"}},

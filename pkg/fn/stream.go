@@ -11,7 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// StreamWrite is how long the reader of a stream may take for one write. The server's own limit is for whole answers.
+// StreamWrite is how long the reader of a stream may take for one write. The server's own
+// limit is for whole answers.
 const StreamWrite = 10 * time.Second
 
 // Events is an open stream of server-sent events.

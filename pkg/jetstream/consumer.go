@@ -125,7 +125,7 @@ func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) 
 	const tries = 2
 	err := ctx.Err()
 	if err != nil {
-		// What it took would wait for the end of its acknowledgement's time.
+		// Messages taken now would wait until their acknowledgement times out.
 		return fault.Unreachable("The event broker", err)
 	}
 	for range tries {

@@ -1,6 +1,6 @@
 package live
 
-// How many nudges may wait to be handed on, and to be sent.
+// IncomingSize and OutgoingSize are how many nudges may wait to be passed on and sent.
 const (
 	IncomingSize = incomingSize
 	OutgoingSize = outgoingSize

@@ -45,7 +45,7 @@ func TestBrokerTakesNothing(t *testing.T) {
 	}
 }
 
-// While the broker is away nothing is claimed and nobody is asked for a server.
+// While the broker is away no match is claimed, and no server is asked for.
 func TestBrokerAway(t *testing.T) {
 	f := startAnnouncing(t)
 	a := f.worker("a")

@@ -25,7 +25,7 @@ func clockwork(source string) string {
 	return strings.Replace(source, "local micros = time[2] % 1000", "local micros = redis.call('INCR', 'joins') % 1000", 1)
 }
 
-// pass lets time go by.
+// pass moves the clock forward by d.
 func (c clock) pass(d time.Duration) {
 	c.s.t.Helper()
 	kit.Must(c.s.t, c.s.client.IncrBy(c.s.t.Context(), "now", d.Milliseconds()).Err())

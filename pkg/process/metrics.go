@@ -33,7 +33,7 @@ func (p *Process) Metrics() (*telemetry.Metrics, error) {
 		return nil, err
 	}
 	p.metrics = metrics
-	// The SDK has one handler for the whole process, and without one prints to standard error.
+	// The SDK has one handler for the process, and without it prints to standard error.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { p.Log.Warn("a metric was not read", "error", err.Error()) }))
 	return metrics, nil
 }

@@ -40,7 +40,8 @@ func NewConsumer(client *Client, subject, durable string) *Consumer {
 	return &Consumer{client: client, subject: subject, queue: subject + "." + durable}
 }
 
-// Fetch returns up to limit available messages; an empty answer means that none is left. Its error is fault.Unavailable.
+// Fetch returns up to limit available messages; an empty answer means that none is left.
+// Its error is fault.Unavailable.
 func (c *Consumer) Fetch(ctx context.Context, limit int) (deliveries []event.Delivery, err error) {
 	err = c.with(ctx, func(*amqp.Connection) error {
 		received, err := c.receive(limit)

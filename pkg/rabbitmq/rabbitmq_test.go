@@ -94,7 +94,7 @@ func (f fixture) fetch(want int) []event.Delivery {
 	return got
 }
 
-// A queue that was removed is made again, with its binding.
+// A queue that was removed is created again, with its binding.
 func TestQueueRemoved(t *testing.T) { shared(t, queueRemoved) }
 
 func queueRemoved(t *testing.T, f fixture) {

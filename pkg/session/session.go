@@ -1,8 +1,9 @@
-// Package session keeps the sign-ins of browsers in Redis (7 or later, alone or
-// as a cluster). The browser holds only a cookie value of 32 random bytes. The key under which its session is stored and the key that encrypts it
-// (AES-256-GCM) are both derived from that value, so Redis alone opens nothing:
-// a dump contains no usable cookie, no token and no user. It does not protect against
-// an attacker who can write to Redis and has a cookie value of their own.
+// Package session keeps the sign-ins of browsers in Redis (7 or later, alone or as a
+// cluster). The browser holds only a cookie value of 32 random bytes. The key under which
+// its session is stored and the key that encrypts it (AES-256-GCM) are both derived from
+// that value, so Redis alone opens nothing: a dump contains no usable cookie, no token and
+// no user. It does not protect against an attacker who can write to Redis and has a cookie
+// value of their own.
 //
 // Every command and script touches one key:
 //

@@ -11,7 +11,7 @@ import (
 // min and max of its field. They apply to each element of a list.
 type Bounds struct{ Min, Max string }
 
-// BoundsOf returns the bounds of a field; ok is false where it is no number or has no bounds.
+// BoundsOf returns the bounds of a field; ok is false if it is no number or has none.
 func BoundsOf(field reflect.StructField) (b Bounds, ok bool) {
 	low, hasLow := field.Tag.Lookup("min")
 	high, hasHigh := field.Tag.Lookup("max")

@@ -17,7 +17,7 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// What carries completed transfers: values of TRANSFER_BROKER.
+// Values of TRANSFER_BROKER: the broker that carries completed transfers.
 const (
 	JetStream = "jetstream"
 	RabbitMQ  = "rabbitmq"

@@ -112,9 +112,9 @@ func TestRefused(t *testing.T) {
 		{"FAILED_RETENTION", "1h", ""},                           // gone before a person looks
 		{"SENT_RETENTION", "-720h", ""},
 		{"MATCHMAKING_WINDOWS", "100,-200", ""},
-		{"AUDIT_RETENTION_MONTHS", "0", ""}, // this month's audit would go
+		{"AUDIT_RETENTION_MONTHS", "0", ""}, // this month's audit would be deleted
 		{"WAKES", "perhaps", ""},
-		{"GATEWAY_URL", "game.example.com", ""}, // redirects and cookies hang on it
+		{"GATEWAY_URL", "game.example.com", ""}, // redirects and cookies depend on it
 		{"GATEWAY_URL", "https://game.example.com/api", ""},
 		{"OIDC_AUDIENCE", "miniserver-web", ""}, // ID tokens would do as access tokens
 		{"OIDC_SCOPES", "profile", ""},

@@ -131,7 +131,7 @@ func TestOpenMetrics(t *testing.T) {
 	}
 }
 
-// A mistake in one name must not cost all the others.
+// A mistake in one metric's name must not hide all the others.
 func TestNamesThatCollide(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t)

@@ -47,8 +47,8 @@ SELECT currency, count(*) FILTER (WHERE owner_user_id IS NOT NULL),
        sum(balance)::text, sum(balance) = 0
 FROM core.account GROUP BY currency ORDER BY currency`
 
-// What has no entries yet is added up once for all accounts of the page, since it is
-// much when ledger does not run.
+// Transfers without entries are added up once for all accounts of the page, since there
+// are many when ledger does not run.
 const differencesSQL = `
 WITH page AS MATERIALIZED (SELECT account_id, balance FROM core.account WHERE account_id > $1 ORDER BY account_id LIMIT $2),
      due AS MATERIALIZED (

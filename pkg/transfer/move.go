@@ -62,7 +62,7 @@ type Answer struct {
 	Status   string // of the key
 	Body     []byte // the stored answer, byte for byte the same each time
 	Replayed bool   // an earlier request was answered so
-	// Of the request that moved the money, or did not; zero in a replay.
+	// EventID and Dwell are of the request that was carried out; zero in a replay.
 	EventID string        // of its event, when it SUCCEEDED
 	Dwell   time.Duration // how long the key was IN_PROGRESS
 }

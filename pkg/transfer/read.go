@@ -109,8 +109,8 @@ func (s *Store) Transfers(ctx context.Context, accountID int64, from string, lim
 		return nil, "", err
 	}
 	limit = cursor.Limit(limit)
-	// Each half reads one index. No transfer is in both halves, as none has the same account
-	// on both sides: so nothing has to be made distinct.
+	// Each half reads one index. No transfer is in both halves, as none has the same
+	// account on both sides, so DISTINCT is not needed.
 	rows, err := s.pool.Query(ctx, `
 		(SELECT `+transferColumns+` FROM core.transfer t WHERE t.from_account_id = $1 AND t.transfer_id < $2 ORDER BY t.transfer_id DESC LIMIT $3)
 		UNION ALL

@@ -90,7 +90,7 @@ var races = map[string]raceCase{
 		r.send()
 		<-r.stopped
 		r.endOrphans()
-		r.askAgain() // FAILED, from now on for everybody
+		r.askAgain() // FAILED, and so for every caller from now on
 		close(r.release)
 	}},
 	"before it reaches Postgres, for longer than it may take": {transfer.RolledBack, moveTimeout + late, func(r *race) {

@@ -130,7 +130,7 @@ func (w *wire) take(statement string) *plan {
 type link struct {
 	client, server net.Conn
 	prepared       map[string]string // statements by their names
-	ended          chan struct{}     // closed when the server says no more
+	ended          chan struct{}     // closed when the server's messages end
 	mutex          sync.Mutex
 	held           *plan // the plan of the statement that Postgres is answering
 }

@@ -166,7 +166,7 @@ func TestNoTickIsLost(t *testing.T) {
 	}
 }
 
-// A failure ends the tick, hides its cause, and the next tick works.
+// A failure ends the tick, its cause is hidden, and the next tick works.
 func TestTickFails(t *testing.T) {
 	t.Parallel()
 	var result error
@@ -228,7 +228,7 @@ func TestSourcesStandAlone(t *testing.T) {
 	}
 }
 
-// A payload that makes a step panic must not stop the function for good.
+// A payload that makes a step panic must not stop the function for ever.
 func TestTickPanics(t *testing.T) {
 	t.Parallel()
 	var steps atomic.Int64

@@ -62,7 +62,7 @@ func TestWakesCoalesce(t *testing.T) {
 	})
 }
 
-// A function that does not answer holds a wake for 50 ms, and others not at all.
+// A function that does not answer holds up its own wake for 50 ms, and no other wake.
 func TestWakeGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
