@@ -32,12 +32,12 @@ func New(e *fn.Env) error {
 	}
 	s := e.Settings
 	owned := entitlement.NewStore(entitlements, s.IdempotencyRetention)
-	told := notification.NewStore(notifications)
+	inbox := notification.NewStore(notifications)
 	moved := transfer.NewStore(transfers)
 	keepOutbox := outbox.Retention{Published: s.OutboxRetention, Unreconciled: s.ProcessedRetention - settings.RememberedLonger, Failed: s.FailedRetention}
 	keepMoved := transfer.Retention{Outbox: keepOutbox, Processed: s.ProcessedRetention}
 	keepOwned := entitlement.Retention{Outbox: keepOutbox, AuditMonths: s.AuditRetentionMonths}
-	keepTold := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention, Failed: s.FailedRetention}
+	keepNotifications := notification.Retention{Processed: s.ProcessedRetention, Sent: s.SentRetention, Failed: s.FailedRetention}
 
 	partitions := func(ctx context.Context) (lease.Report, error) {
 		audit, err := owned.EnsureAudit(ctx, keepOwned)
@@ -59,7 +59,7 @@ func New(e *fn.Env) error {
 			return removed(counts.Deleted, counts.More), err
 		}},
 		tick.Source{Name: "notification", Step: func(ctx context.Context) (lease.Report, error) {
-			deleted, more, err := told.Cleanup(ctx, keepTold)
+			deleted, more, err := inbox.Cleanup(ctx, keepNotifications)
 			return removed(deleted, more), err
 		}},
 		tick.Source{Name: "transfer", Step: func(ctx context.Context) (lease.Report, error) {

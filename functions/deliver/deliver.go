@@ -29,9 +29,9 @@ func New(e *fn.Env) error {
 	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
 	step := deliverer.Step
 	if hub := e.Live(); hub != nil {
-		deliverer.Told = func(ctx context.Context, userIDs []string) {
+		deliverer.OnSent = func(ctx context.Context, userIDs []string) {
 			for _, userID := range userIDs {
-				hub.Tell(ctx, userID)
+				hub.Nudge(ctx, userID)
 			}
 		}
 		step = func(ctx context.Context) (lease.Report, error) {

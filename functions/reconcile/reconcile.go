@@ -75,7 +75,7 @@ func New(e *fn.Env) error {
 		Pool: transfers, Table: transfer.OutboxTable, Marks: transfer.ReconciledTable, Where: transfer.CompletedEvents,
 		Name: transfer.Consumer, Consumer: consumer{settled, broker.Completed(e)}, Publisher: broker.Publisher(e),
 	})
-	told := reconciler(outbox.ReconcilerConfig{
+	settlements := reconciler(outbox.ReconcilerConfig{
 		Pool: transfers, Table: transfer.OutboxTable, Marks: transfer.ReconciledTable, Where: transfer.SettledEvents,
 		Name: notification.Consumer, Consumer: people(event.SettledSubject),
 		Publisher: jetstream.NewPublisher(e.NATS(), event.SettledSubject),
@@ -100,7 +100,7 @@ func New(e *fn.Env) error {
 	e.Tick(
 		source("entitlement", granted.Step, "notify"),
 		source("transfer completed", completed.Step, "settle"),
-		source("transfer settled", told.Step, "notify"),
+		source("transfer settled", settlements.Step, "notify"),
 		source("matches", matches.Step, "announce"),
 	)
 	return nil

@@ -161,7 +161,7 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 	err := events.Begin(s.begins, retryAfter+rand.N(retryAfter))
 	for news, ticket := true, true; err == nil; {
 		if news {
-			err = f.tell(ctx, events, s)
+			err = f.sendNew(ctx, events, s)
 		}
 		if err == nil && ticket {
 			err = f.tellTicket(ctx, events, s.ticket)
@@ -184,9 +184,9 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 	}
 }
 
-// tell sends new notifications. Its error means that the reader is gone; a database that
+// sendNew sends new notifications. Its error means that the reader is gone; a database that
 // is away ends no stream, since the next look finds everything.
-func (f *function) tell(ctx context.Context, events *fn.Events, s *following) error {
+func (f *function) sendNew(ctx context.Context, events *fn.Events, s *following) error {
 	for {
 		fresh, more, err := f.look(ctx, s)
 		if err != nil {

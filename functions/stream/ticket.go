@@ -64,7 +64,7 @@ func (f *function) tellTicket(ctx context.Context, events *fn.Events, t *followe
 	if t.over = ended(now); t.over {
 		f.watch.drop(t)
 	}
-	return events.Tell(ticketEventName, now)
+	return events.SendWithoutID(ticketEventName, now)
 }
 
 func ended(t matchmaking.Ticket) bool {

@@ -48,11 +48,11 @@ func TestInitError(t *testing.T) {
 				t.Errorf("it printed %q, want one line with %q", line, c.says)
 			}
 			select {
-			case told := <-p.initError:
+			case reported := <-p.initError:
 				var body struct{ ErrorMessage, ErrorType string }
-				kit.Must(t, json.Unmarshal(told.body, &body))
-				if told.kind != initErrorType || body.ErrorType != initErrorType || "miniserver: "+body.ErrorMessage != line {
-					t.Errorf("Lambda got %s %s, want the printed error", told.kind, told.body)
+				kit.Must(t, json.Unmarshal(reported.body, &body))
+				if reported.kind != initErrorType || body.ErrorType != initErrorType || "miniserver: "+body.ErrorMessage != line {
+					t.Errorf("Lambda got %s %s, want the printed error", reported.kind, reported.body)
 				}
 			default:
 				t.Error("Lambda got no error")

@@ -13,7 +13,7 @@ import (
 
 // The main job on Lambda: a grant comes in by the function URL of one process, and
 // scheduled events alone carry it through three others to a notification.
-func TestGrantIsToldBySchedules(t *testing.T) {
+func TestGrantIsNotifiedBySchedules(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	gateway := s.start()

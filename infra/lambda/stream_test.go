@@ -37,8 +37,8 @@ func (s *system) me(p *process) string {
 	return id
 }
 
-// tell grants user something by p and ticks p until the notification is sent.
-func (s *system) tell(p *process, key, user string) {
+// notify grants user something by p and ticks p until the notification is sent.
+func (s *system) notify(p *process, key, user string) {
 	s.t.Helper()
 	if a := p.api(s.grant(key, user).api()); a.StatusCode != http.StatusOK {
 		s.t.Fatalf("grant: %+v", a)
@@ -75,11 +75,11 @@ func TestLiveStream(t *testing.T) {
 	}()
 	// The nudge may be lost while a process that has just started connects to NATS; the
 	// stream's next look would be too late here.
-	for n, told := 1, false; !told; n++ {
-		s.tell(other, fmt.Sprint("k", n), user)
+	for n, notified := 1, false; !notified; n++ {
+		s.notify(other, fmt.Sprint("k", n), user)
 		select {
 		case err := <-came:
-			if told = true; err != nil {
+			if notified = true; err != nil {
 				t.Fatalf("the stream ended before an event: %v", err)
 			}
 		case <-time.After(time.Second):
@@ -125,7 +125,7 @@ func TestStreamBehindAnHTTPAPI(t *testing.T) {
 	}
 	began := time.Now()
 	i := follower.begin(follow.api(), time.Minute)
-	s.tell(other, "k1", user)
+	s.notify(other, "k1", user)
 	a := follower.apiAnswer(i)
 	if a.StatusCode != http.StatusOK || strings.Count(a.Body, "event: notification") != 1 || !strings.Contains(a.Body, "retry: ") {
 		t.Fatalf("the stream with an event: %+v", a)
@@ -135,7 +135,7 @@ func TestStreamBehindAnHTTPAPI(t *testing.T) {
 	}
 	before := a.Body[:strings.Index(a.Body, "\nevent: ")]
 	follow.headers["last-event-id"] = before[strings.LastIndex(before, "id: ")+len("id: "):]
-	s.tell(other, "k2", user)
+	s.notify(other, "k2", user)
 	if again := follower.api(follow.api()); strings.Count(again.Body, "event: notification") < 1 || !strings.Contains(again.Body, `"p_k2"`) {
 		t.Errorf("from %q on: %+v", follow.headers["last-event-id"], again)
 	}

@@ -77,9 +77,9 @@ func (s *Events) Send(id, event string, data any) error {
 	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, event, text))
 }
 
-// Tell is Send without an id: a reader that reconnects continues after the last id, and
+// SendWithoutID is Send without an id: a reader that reconnects continues after the last id, and
 // gets this again if it still holds.
-func (s *Events) Tell(event string, data any) error {
+func (s *Events) SendWithoutID(event string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err

@@ -5,5 +5,5 @@ func (q *Queue[T]) ClaimSQL() string { return q.sql.claim }
 
 // Statements returns all statements of a queue.
 func (q *Queue[T]) Statements() []string {
-	return []string{q.sql.claim, q.sql.finish, q.sql.retry, q.sql.giveBack, q.sql.extend, q.sql.giveUp}
+	return []string{q.sql.claim, q.sql.finish, q.sql.retry, q.sql.giveBack, q.sql.giveUp}
 }

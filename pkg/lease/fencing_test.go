@@ -25,7 +25,6 @@ var zombies = map[string]func(*fixture, *lease.Claim[string], []uuid.UUID) (int,
 	"give up": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) {
 		return c.GiveUp(f.ctx, failures(ids))
 	},
-	"extend": func(f *fixture, c *lease.Claim[string], ids []uuid.UUID) (int, error) { return c.Extend(f.ctx, ids) },
 }
 
 // A worker was paused for longer than its lease, and its rows were claimed again by

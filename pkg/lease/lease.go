@@ -203,16 +203,6 @@ func (c *Claim[T]) GiveUp(ctx context.Context, failures []Failure) (lost int, er
 	return c.exec(ctx, "give up", c.queue.sql.giveUp, ids, ids, c.token, reasons)
 }
 
-// Extend renews the lease of rows with long work, and moves Deadline.
-func (c *Claim[T]) Extend(ctx context.Context, ids []uuid.UUID) (lost int, err error) {
-	started := time.Now()
-	lost, err = c.exec(ctx, "extend", c.queue.sql.extend, ids, ids, c.token, c.queue.policy.Lease)
-	if err == nil && lost == 0 {
-		c.Deadline = started.Add(time.Duration(float64(c.queue.policy.Lease) * workFraction))
-	}
-	return lost, err
-}
-
 func (c *Claim[T]) exec(ctx context.Context, operation, sql string, ids []uuid.UUID, args ...any) (lost int, err error) {
 	if len(ids) == 0 {
 		return 0, nil

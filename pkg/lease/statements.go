@@ -8,7 +8,7 @@ import (
 // statements is the SQL of one table. Every change of a claimed row ends with the same
 // condition, held: its id, this claim's fencing token, and still in flight. Each
 // statement but claim returns the number of changed rows.
-type statements struct{ claim, finish, retry, giveBack, extend, giveUp string }
+type statements struct{ claim, finish, retry, giveBack, giveUp string }
 
 func statementsOf(t Table) statements {
 	names := strings.NewReplacer(
@@ -21,7 +21,7 @@ func statementsOf(t Table) statements {
 	)
 	return statements{
 		claim: names.Replace(claimSQL), finish: names.Replace(finishSQL), retry: names.Replace(retrySQL),
-		giveBack: names.Replace(returnSQL), extend: names.Replace(extendSQL), giveUp: names.Replace(giveUpSQL),
+		giveBack: names.Replace(returnSQL), giveUp: names.Replace(giveUpSQL),
 	}
 }
 
@@ -93,16 +93,6 @@ WITH done AS (
 	SET status = {pending}, last_error = i.reason, attempt_count = t.attempt_count - 1, {free},
 	    next_retry_at = now() + make_interval(secs => $4::float8 * (0.5 + random()))
 	FROM unnest($1::uuid[], $3::text[]) AS i(id, reason)
-	WHERE {held}
-	RETURNING 1
-)
-SELECT count(*) FROM done`
-
-const extendSQL = `
-WITH done AS (
-	UPDATE {table} t
-	SET lease_until = now() + $3::interval
-	FROM unnest($1::uuid[]) AS i(id)
 	WHERE {held}
 	RETURNING 1
 )

@@ -23,12 +23,12 @@ func TestBrokerStopsAndComesBack(t *testing.T) {
 
 	kit.Eventually(t, "the hub knows", func() bool {
 		before := there.Lost()
-		there.Tell(t.Context(), "u_1")
+		there.Nudge(t.Context(), "u_1")
 		return there.Lost() > before
 	})
-	quick(t, "Tell", func() {
+	quick(t, "Nudge", func() {
 		for range 10_000 {
-			there.Tell(t.Context(), "u_1")
+			there.Nudge(t.Context(), "u_1")
 		}
 	})
 	if n := there.Lost(); n < 10_000 {
@@ -48,7 +48,7 @@ func TestBrokerStopsAndComesBack(t *testing.T) {
 	up(t, there)
 	up(t, here)
 	drain([]<-chan struct{}{first, second, third})
-	there.Tell(t.Context(), "u_3")
+	there.Nudge(t.Context(), "u_3")
 	await(t, "a nudge afterwards", third)
 	if len(first)+len(second) != 0 {
 		t.Error("other users were nudged, too")
@@ -62,9 +62,9 @@ func TestBrokerComesLater(t *testing.T) {
 	broker := start(t, dir)
 	kit.Must(t, broker.Stop())
 	h := hub(t, broker.URL())
-	quick(t, "Tell", func() {
+	quick(t, "Nudge", func() {
 		for range 1000 {
-			h.Tell(t.Context(), "u_1")
+			h.Nudge(t.Context(), "u_1")
 		}
 	})
 	var nudges <-chan struct{}
@@ -79,7 +79,7 @@ func TestBrokerComesLater(t *testing.T) {
 	await(t, "the first token", nudges)
 	up(t, h)
 	drain([]<-chan struct{}{nudges})
-	h.Tell(t.Context(), "u_1")
+	h.Nudge(t.Context(), "u_1")
 	await(t, "a nudge", nudges)
 }
 
@@ -105,9 +105,9 @@ func TestBrokerHangs(t *testing.T) {
 			}
 			<-taken // an attempt is under way, and holds the library's lock
 			for i := range 20 {
-				quick(t, "Tell and Listen", func() {
+				quick(t, "Nudge and Listen", func() {
 					userID := fmt.Sprintf("u_%d", i)
-					h.Tell(t.Context(), userID)
+					h.Nudge(t.Context(), userID)
 					_, stop, err := h.Listen(userID)
 					kit.Must(t, err)
 					stop()

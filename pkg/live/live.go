@@ -64,7 +64,7 @@ func New(url, name string) *Hub {
 	return h
 }
 
-// Connect begins to connect and returns at once. Tell and Listen do so, too, but nudges
+// Connect begins to connect and returns at once. Nudge and Listen do so, too, but nudges
 // without a connection are lost, so senders call Connect at their start.
 func (h *Hub) Connect() {
 	h.start.Lock()
@@ -76,10 +76,10 @@ func (h *Hub) Connect() {
 	h.running.Go(h.run)
 }
 
-// Tell nudges all listeners of userID in all processes. It never waits, so it ignores the
+// Nudge nudges all listeners of userID in all processes. It never waits, so it ignores the
 // context. It does nothing while there is no connection, while 4,096 nudges wait to be
 // sent, and for an invalid user id; see Lost.
-func (h *Hub) Tell(_ context.Context, userID string) {
+func (h *Hub) Nudge(_ context.Context, userID string) {
 	if !listenable(userID) {
 		h.lost.Add(1)
 		return

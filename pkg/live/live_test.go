@@ -17,14 +17,14 @@ import (
 
 // One process nudges, another one listens. After its first token a listener misses
 // nothing: by then the broker has its subscription.
-func TestTellReachesTheUserAndNobodyElse(t *testing.T) {
+func TestNudgeReachesTheUserAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	url := kit.NATS(t).URL()
 	there, here := connected(t, url), connected(t, url)
 	for i := range 300 {
 		userID := fmt.Sprintf("u_%d", i)
 		nudges, other := listen(t, here, userID), listen(t, here, userID+"_")
-		there.Tell(t.Context(), userID)
+		there.Nudge(t.Context(), userID)
 		await(t, "the nudge of "+userID, nudges)
 		if len(other) != 0 {
 			t.Fatalf("%s_ was nudged, too", userID)
@@ -41,9 +41,9 @@ func TestNudgesCoalesce(t *testing.T) {
 	h := connected(t, kit.NATS(t).URL())
 	nudges, last := listen(t, h, "u_1"), listen(t, h, "u_2")
 	for range 500 {
-		h.Tell(t.Context(), "u_1")
+		h.Nudge(t.Context(), "u_1")
 	}
-	h.Tell(t.Context(), "u_2") // arrives after all of them
+	h.Nudge(t.Context(), "u_2") // arrives after all of them
 	await(t, "the last nudge", last)
 	await(t, "the token", nudges)
 	if len(nudges) != 0 {
@@ -64,7 +64,7 @@ func TestUnsafeUserIDs(t *testing.T) {
 		"u_1 0\r\nPUB live.u_2 0\r\n", "a/b", "a:b", "a$b", strings.Repeat("u", 129),
 	}
 	for _, userID := range unsafe {
-		h.Tell(t.Context(), userID)
+		h.Nudge(t.Context(), userID)
 		if nudges, stop, err := h.Listen(userID); !errors.Is(err, live.ErrUserID) || nudges != nil || stop != nil {
 			t.Errorf("Listen(%q): %v, want ErrUserID", userID, err)
 		}
@@ -74,7 +74,7 @@ func TestUnsafeUserIDs(t *testing.T) {
 	}
 	for _, userID := range []string{"u_01h455vb4pex5vsknk084sn02q", "-", "_", "AZaz09", strings.Repeat("u", 128)} {
 		nudges := listen(t, h, userID)
-		h.Tell(t.Context(), userID)
+		h.Nudge(t.Context(), userID)
 		await(t, "the nudge of "+userID, nudges)
 		msg, err := everything.NextMsg(kit.Patience)
 		kit.Must(t, err)
@@ -114,7 +114,7 @@ func TestStop(t *testing.T) {
 	stopSecond()
 	kit.Eventually(t, "nobody is subscribed", func() bool { return !known() })
 	third := listen(t, h, "u_1")
-	h.Tell(t.Context(), "u_1")
+	h.Nudge(t.Context(), "u_1")
 	await(t, "third", third)
 }
 
@@ -144,9 +144,9 @@ func TestThousandListeners(t *testing.T) {
 	drain(list)
 	began = time.Now()
 	for i := range users {
-		there.Tell(t.Context(), fmt.Sprintf("u_%d", i))
+		there.Nudge(t.Context(), fmt.Sprintf("u_%d", i))
 	}
-	there.Tell(t.Context(), "u_all")
+	there.Nudge(t.Context(), "u_all")
 	for _, nudges := range list {
 		await(t, "nudges", nudges)
 	}
@@ -164,7 +164,7 @@ func drain(list []<-chan struct{}) {
 
 // Nudges that arrive faster than the hub can pass them on are dropped: then every listener
 // gets a token. Nudges that are made faster than they can be sent are dropped, too, and
-// Tell does not wait.
+// Nudge does not wait.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	url := kit.NATS(t).URL()
@@ -179,9 +179,9 @@ func TestOverflow(t *testing.T) {
 	kit.Eventually(t, "no room is left", func() bool { n, _ := h.Waiting(); return n == live.IncomingSize })
 	kit.Must(t, conn.Publish("live.u_1", nil))
 	kit.Eventually(t, "one is dropped", func() bool { _, missed := h.Waiting(); return missed })
-	quick(t, "Tell", func() {
+	quick(t, "Nudge", func() {
 		for range live.OutgoingSize + 10 {
-			h.Tell(t.Context(), "u_2")
+			h.Nudge(t.Context(), "u_2")
 		}
 	})
 	if n := h.Lost(); n != 10 {
@@ -205,7 +205,7 @@ func TestAtOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				h.Tell(t.Context(), userID)
+				h.Nudge(t.Context(), userID)
 				if j%20 == 0 {
 					await(t, "a token", nudges)
 				}
@@ -214,7 +214,7 @@ func TestAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	group.Go(func() { h.Tell(t.Context(), "u_1") })
+	group.Go(func() { h.Nudge(t.Context(), "u_1") })
 	group.Go(h.Close)
 	group.Go(h.Close)
 	group.Wait()
@@ -230,7 +230,7 @@ func TestClose(t *testing.T) {
 		list[i] = listen(t, here, fmt.Sprintf("u_%d", i))
 	}
 	for i := range list {
-		there.Tell(t.Context(), fmt.Sprintf("u_%d", i))
+		there.Nudge(t.Context(), fmt.Sprintf("u_%d", i))
 	}
 	there.Close()
 	for _, nudges := range list {
@@ -238,7 +238,7 @@ func TestClose(t *testing.T) {
 	}
 	there.Close()
 	there.Connect()
-	there.Tell(t.Context(), "u_1")
+	there.Nudge(t.Context(), "u_1")
 	if _, _, err := there.Listen("u_1"); fault.Of(err) != fault.Unavailable {
 		t.Errorf("Listen after Close: %v, want Unavailable", err)
 	}

@@ -69,6 +69,6 @@ func TestBrokerRefuses(t *testing.T) {
 	refusedThenLetIn()
 	up(t, h)
 	drain([]<-chan struct{}{nudges})
-	h.Tell(t.Context(), "u_1")
+	h.Nudge(t.Context(), "u_1")
 	await(t, "a nudge afterwards", nudges)
 }

@@ -14,7 +14,7 @@ import (
 
 // Each match is announced once: published to the broker, with its server on both tickets.
 // Its entry stays until its event has arrived.
-func TestTold(t *testing.T) {
+func TestAnnounced(t *testing.T) {
 	f := startAnnouncing(t)
 	a := f.worker("a")
 	if report := f.step(a); report != (lease.Report{}) {
@@ -54,7 +54,7 @@ func TestTold(t *testing.T) {
 
 // The time of a match is the same text in its event and in its tickets, whatever its
 // milliseconds.
-func TestToldAtTheSameMoment(t *testing.T) {
+func TestAnnouncedAtTheSameMoment(t *testing.T) {
 	f := startAnnouncing(t)
 	c := f.clock()
 	a := f.worker("a")
@@ -67,7 +67,7 @@ func TestToldAtTheSameMoment(t *testing.T) {
 }
 
 // Many entries are announced in steps, and a step reports that there are more.
-func TestToldInSteps(t *testing.T) {
+func TestAnnouncedInSteps(t *testing.T) {
 	f := startAnnouncing(t)
 	var games []game
 	for range 9 {
@@ -86,7 +86,7 @@ func TestToldInSteps(t *testing.T) {
 
 // A ticket that is gone when its match is announced is not written again: it would stay
 // for ever. The match is announced all the same, and the other ticket gets its session.
-func TestToldOfATicketThatIsGone(t *testing.T) {
+func TestAnnouncedToATicketThatIsGone(t *testing.T) {
 	f := startAnnouncing(t)
 	for gone := range 2 {
 		g := f.play("casual")

@@ -79,7 +79,7 @@ func TestConfirmed(t *testing.T) {
 
 // A match that the broker lost is published again each time it is lost, although the
 // broker remembers the event's id; a match of the same entry that has arrived is not.
-func TestLostMatchesAreToldAgain(t *testing.T) {
+func TestLostMatchesAreAnnouncedAgain(t *testing.T) {
 	f := startAnnouncing(t)
 	games := f.playMany("casual", 3)
 	a := f.worker("a")

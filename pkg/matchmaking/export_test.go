@@ -26,5 +26,5 @@ func Plant(s *Store, change func(source string) string) {
 // SetIdle changes how long an announcer must be idle to count as ended.
 func (c *Confirmer) SetIdle(d time.Duration) { c.idle = d }
 
-// MaxUntold is how many matches may wait to be announced before matching pauses.
-const MaxUntold = maxUntold
+// MaxUnannounced is how many matches may wait to be announced before matching pauses.
+const MaxUnannounced = maxUnannounced

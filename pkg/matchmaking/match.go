@@ -34,7 +34,7 @@ func (s *Store) Match(ctx context.Context, modeName string, pairs int) (Pass, er
 	}
 	pairs = min(max(pairs, 1), MaxPairs)
 	args := make([]any, 1, 1+2*pairs)
-	args[0] = maxUntold
+	args[0] = maxUnannounced
 	for range pairs {
 		// A match has one event, so one UUID names both.
 		u := id.New()

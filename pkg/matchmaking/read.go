@@ -20,7 +20,7 @@ func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error
 	if err != nil {
 		return Ticket{}, err
 	}
-	answer, err := s.run(ctx, readScript, mode, []string{ticketKey(mode.Name, ticketID)}, ticketID, userID, maxUntold)
+	answer, err := s.run(ctx, readScript, mode, []string{ticketKey(mode.Name, ticketID)}, ticketID, userID, maxUnannounced)
 	if err != nil {
 		return Ticket{}, err
 	}

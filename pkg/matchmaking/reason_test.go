@@ -65,7 +65,7 @@ func TestReasons(t *testing.T) {
 	s.client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
 			for i, argument := range cmd.Args() {
-				if argument == matchmaking.MaxUntold {
+				if argument == matchmaking.MaxUnannounced {
 					cmd.Args()[i] = 1 // the limit is one match
 				}
 			}

@@ -21,9 +21,9 @@ const (
 	MaxWindows = 8
 	// MaxPairs bounds a pass, which blocks Redis for all other clients.
 	MaxPairs = 100
-	// maxUntold is how many matches may wait to be announced; with more, matching
+	// maxUnannounced is how many matches may wait to be announced; with more, matching
 	// pauses, so that Redis does not fill up.
-	maxUntold = 1_000_000
+	maxUnannounced = 1_000_000
 )
 
 // Rules is the configuration of all queues.

@@ -69,11 +69,11 @@ var errNoTime = errors.New("no time was left in this lease")
 
 // Deliverer sends due notifications through one channel.
 type Deliverer struct {
-	// Told, if set before the first Step, is called after a batch was recorded as SENT,
+	// OnSent, if set before the first Step, is called after a batch was recorded as SENT,
 	// with its users, each once. It is a hint and no record: it is not called when
 	// recording failed, and it may name users whose rows another worker took over. Step
 	// waits for it, so it must not block.
-	Told func(ctx context.Context, userIDs []string)
+	OnSent func(ctx context.Context, userIDs []string)
 
 	queue   *lease.Queue[Outgoing]
 	channel Channel
@@ -119,8 +119,8 @@ func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 		d.sort(ctx, row, results[i], &outcome)
 	}
 	report, err := claim.Settle(ctx, outcome)
-	if d.Told != nil && err == nil && report.Done > 0 {
-		d.Told(context.WithoutCancel(ctx), recipients(claim.Rows, results))
+	if d.OnSent != nil && err == nil && report.Done > 0 {
+		d.OnSent(context.WithoutCancel(ctx), recipients(claim.Rows, results))
 	}
 	return report, err
 }

@@ -22,7 +22,7 @@ func matchOf(players, more string) event.Record {
 
 // Each player of a match is notified with their own view of it, in the form of their
 // ticket: without a session it is null, without an error that field is left out.
-func TestMatchIsToldToEach(t *testing.T) {
+func TestMatchIsNotifiedToEach(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	const players = `[{"user_id":"u_a","ticket_id":"casual_1"},{"user_id":"u_b","ticket_id":"casual_2"}]`

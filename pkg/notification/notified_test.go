@@ -12,16 +12,16 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/notification"
 )
 
-// calls records the users of each call that d makes of Told.
+// calls records the users of each call that d makes of OnSent.
 func (f *fixture) calls(d *notification.Deliverer) *[][]string {
 	calls := &[][]string{}
-	d.Told = func(ctx context.Context, userIDs []string) {
+	d.OnSent = func(ctx context.Context, userIDs []string) {
 		if ctx.Err() != nil {
-			f.t.Errorf("Told was called with a context that has ended: %v", ctx.Err())
+			f.t.Errorf("OnSent was called with a context that has ended: %v", ctx.Err())
 		}
 		// Another connection sees the notifications as SENT: they were committed.
 		if n := f.count(`notification.notifications WHERE status = 'SENT' AND user_id = ANY($1)`, userIDs); n == 0 {
-			f.t.Errorf("Told was called for %v, but nothing was sent to them", userIDs)
+			f.t.Errorf("OnSent was called for %v, but nothing was sent to them", userIDs)
 		}
 		*calls = append(*calls, userIDs)
 	}
@@ -35,8 +35,8 @@ func (f *fixture) accept(list ...event.Record) {
 	}
 }
 
-// Told is called once for a batch, with each user to whom something was sent, once.
-func TestTold(t *testing.T) {
+// OnSent is called once for a batch, with each user to whom something was sent, once.
+func TestOnSent(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for i := range 3 {
@@ -62,21 +62,21 @@ func TestTold(t *testing.T) {
 	calls := f.calls(d)
 	report, err := d.Step(ctx)
 	if err != nil || report.Done != 9 || len(*calls) != 1 {
-		t.Fatalf("the step reported %+v, %v, want 9 done; Told was called %d times, want 1", report, err, len(*calls))
+		t.Fatalf("the step reported %+v, %v, want 9 done; OnSent was called %d times, want 1", report, err, len(*calls))
 	}
 	users := slices.Sorted(slices.Values((*calls)[0]))
 	if want := []string{"u_0", "u_1", "u_2", "u_a", "u_b"}; !slices.Equal(users, want) {
-		t.Errorf("Told was called for %v, want %v", users, want)
+		t.Errorf("OnSent was called for %v, want %v", users, want)
 	}
 	f.due()
-	if _, err := f.deliverer(channel(nothing)).Step(f.ctx); err != nil { // without Told
+	if _, err := f.deliverer(channel(nothing)).Step(f.ctx); err != nil { // without OnSent
 		t.Fatal(err)
 	}
 }
 
-// Told is not called if nothing was sent, if another worker took over, or if SENT could
+// OnSent is not called if nothing was sent, if another worker took over, or if SENT could
 // not be recorded.
-func TestNobodyIsTold(t *testing.T) {
+func TestOnSentIsNotCalled(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	failing := f.deliverer(channel(func(context.Context, notification.Outgoing) error { return errTest }))
@@ -118,6 +118,6 @@ func TestNobodyIsTold(t *testing.T) {
 		t.Error("Step returned no error when SENT was refused")
 	}
 	if n := len(*calls) + len(*slowCalls) + len(*unwrittenCalls); n != 0 {
-		t.Errorf("Told was called with %v, %v, %v, want no call", *calls, *slowCalls, *unwrittenCalls)
+		t.Errorf("OnSent was called with %v, %v, %v, want no call", *calls, *slowCalls, *unwrittenCalls)
 	}
 }

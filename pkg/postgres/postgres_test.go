@@ -242,7 +242,7 @@ func TestRetryIsBounded(t *testing.T) {
 }
 
 // A bad URL may contain a password, but the error does not.
-func TestOpenTellsNoSecret(t *testing.T) {
+func TestOpenShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"postgres://u:hunter2@[x", "postgres://u:hunter2@h:port/db", "u:hunter2@"} {
 		if _, err := postgres.Open(url, 1, "exec"); err == nil || strings.Contains(err.Error(), "hunter2") {

@@ -45,14 +45,14 @@ WITH input AS (
 	SELECT event_id FROM input ORDER BY event_id
 	ON CONFLICT DO NOTHING
 	RETURNING event_id
-), told AS (
+), written AS (
 	INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
 	SELECT settled_id, aggregate_key, 'TransferSettled',
 	       payload::jsonb || jsonb_build_object('event_id', settled_id, 'event_type', 'TransferSettled'), occurred_at, traceparent
 	FROM input JOIN fresh USING (event_id)
 	RETURNING 1
 )
-SELECT count(*) FROM told`
+SELECT count(*) FROM written`
 
 // Settle deals with TransferCompleted events, each once, however often it comes,
 // and returns how many were new. An error for which Poison is true means that one

@@ -9,7 +9,7 @@ import (
 )
 
 // The main job: a user is granted something and notified once, by wakes alone.
-func TestGrantIsTold(t *testing.T) {
+func TestGrantIsNotified(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t)
 	a := s.Grant("k1", "u_1", "item1")
@@ -31,7 +31,7 @@ func TestGrantIsTold(t *testing.T) {
 }
 
 // Ticks alone do it too: a lost wake costs latency, never data.
-func TestGrantIsToldByTicks(t *testing.T) {
+func TestGrantIsNotifiedByTicks(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	s.Grant("k1", "u_1", "item1")

@@ -14,7 +14,7 @@ import (
 
 // Two players in one queue are matched by wakes alone, and see it once, wherever they
 // look: the ticket, the list, the overview, the inbox, the stream.
-func TestMatchIsTold(t *testing.T) {
+func TestMatchIsAnnounced(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t)
 	tokens := []string{people.Player(t, "alice"), people.Player(t, "bob"), people.Player(t, "carol")}

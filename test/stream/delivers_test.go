@@ -17,7 +17,7 @@ import (
 
 // A grant reaches every tab of its user at once, by wakes and a nudge, with exactly the
 // fields of the inbox; nobody else receives it.
-func TestStreamTells(t *testing.T) {
+func TestStreamDelivers(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t)
 	alice, bob := people.Player(t, "alice"), people.Player(t, "bob")

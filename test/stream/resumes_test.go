@@ -168,7 +168,7 @@ func TestStreamFromTheFuture(t *testing.T) {
 
 // A notification that is sent only at a later attempt comes after younger ones, also to a
 // client that was away meanwhile.
-func TestStreamTellsWhatWasSentLate(t *testing.T) {
+func TestStreamHasWhatWasSentLate(t *testing.T) {
 	t.Parallel()
 	var refusing atomic.Bool
 	refusing.Store(true)

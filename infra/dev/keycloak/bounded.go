@@ -13,9 +13,9 @@ import (
 
 const progressEvery = 10 * time.Second
 
-// runTold runs a command that ends by itself, and meanwhile calls progress, if not nil,
+// runWatched runs a command that ends by itself, and meanwhile calls progress, if not nil,
 // from time to time. Its error quotes the last output of the command.
-func runTold(cmd *exec.Cmd, progress func(elapsed time.Duration)) error {
+func runWatched(cmd *exec.Cmd, progress func(elapsed time.Duration)) error {
 	var printed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	running, err := proc.Start(cmd)

@@ -80,7 +80,7 @@ func (i installation) fetch(ctx context.Context, o Options) error {
 	cmd := proc.Command(ctx, maven, mavenUnpack, "--batch-mode", "--no-transfer-progress", "--strict-checksums",
 		"-Dartifact="+artifact, "-DoutputDirectory="+unpacked, "-Dmaven.repo.local="+repository)
 	cmd.Dir = making // where there is no pom.xml
-	err = runTold(cmd, func(elapsed time.Duration) {
+	err = runWatched(cmd, func(elapsed time.Duration) {
 		fmt.Fprintf(o.Out, "keycloak: %.0f MB after %.0f s\n", apt.SizeMB(repository), elapsed.Seconds())
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (i installation) build(ctx context.Context, home string, out io.Writer) err
 	cmd := proc.Command(ctx, filepath.Join(home, "bin", "kc.sh"), "build", "--db="+database)
 	cmd.Dir = home
 	cmd.Env = environment("JAVA=" + i.java)
-	err := runTold(cmd, func(elapsed time.Duration) {
+	err := runWatched(cmd, func(elapsed time.Duration) {
 		fmt.Fprintf(out, "keycloak: building since %.0f s\n", elapsed.Seconds())
 	})
 	if err == nil {

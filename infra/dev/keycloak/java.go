@@ -75,7 +75,7 @@ func find(ctx context.Context, name, debianPackage string, out io.Writer) (strin
 	for _, args := range [][]string{{"update", "-q"}, {"install", "-qy", "--no-install-recommends", debianPackage}} {
 		cmd := proc.Command(ctx, installer, args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-		if err := runTold(cmd, nil); err != nil {
+		if err := runWatched(cmd, nil); err != nil {
 			return "", err
 		}
 	}

@@ -242,7 +242,7 @@ func TestPostgresCancelled(t *testing.T) {
 	}
 }
 
-func TestPostgresTellsWhyItDoesNotStart(t *testing.T) {
+func TestPostgresSaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
 	dir := servertest.Dir(t)
 	p := started(t, dir)

@@ -13,7 +13,7 @@ import (
 )
 
 // buildWithin bounds one go build with an empty cache.
-const buildWithin = 5 * time.Minute
+const buildWithin = 10 * time.Minute
 
 // builds are the programs that were built, by folder, package and flags.
 var builds sync.Map
@@ -24,7 +24,7 @@ type build struct {
 	err  error
 }
 
-// Build builds a main package as for an image, once for all tests of a process, and
+// Build builds a main package, once for all tests of a process, and
 // returns the binary's path. dir is the root of the package's module.
 func Build(t testing.TB, dir, main string, flags ...string) string {
 	t.Helper()
@@ -45,7 +45,7 @@ func (b *build) make(dir, main string, flags []string) error {
 	b.path = filepath.Join(out, "program")
 	ctx, cancel := context.WithTimeout(context.Background(), buildWithin)
 	defer cancel()
-	arguments := append([]string{"build", "-trimpath", "-ldflags=-s -w", "-o", b.path}, flags...)
+	arguments := append([]string{"build", "-ldflags=-s -w", "-o", b.path}, flags...)
 	command := exec.CommandContext(ctx, "go", append(arguments, main)...)
 	command.Dir, command.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if said, err := command.CombinedOutput(); err != nil {
