@@ -104,11 +104,20 @@ func (a *arena) cutBefore(w *wire, sent wish, endingToo bool) {
 // or not.
 func (a *arena) cutDuring(w *wire, sent wish) {
 	a.t.Helper()
+	cut := make(chan struct{})
 	w.plan(plan{text: tx1, before: func() bool {
-		go w.cut()
+		go func() {
+			defer close(cut)
+			w.cut()
+		}()
 		return true
 	}})
 	_, _ = a.ask(a.t.Context(), a.Store, sent)
+	select {
+	case <-cut: // or a late cut would meet a later request
+	case <-time.After(kit.Patience):
+		a.t.Fatal("TX1 was not sent, or its connection not cut")
+	}
 	kit.Eventually(a.t, "it ends", func() bool {
 		_, _, err := a.calm.EndOrphans(a.t.Context(), 0)
 		answer, askErr := a.ask(a.t.Context(), a.Store, sent)
