@@ -10,9 +10,9 @@ const (
 	// LogLimitBytes is the size above which a log file is emptied when its
 	// server starts.
 	LogLimitBytes = 10 << 20
-	// tailBytes and tailLines bound what errors quote from a log.
-	tailBytes = 4 << 10
+	// tailLines and tailBytes bound what errors quote from a log.
 	tailLines = 10
+	tailBytes = 4 << 10
 )
 
 // logFile is a server's log. from is where this run begins, so that an error quotes
@@ -41,25 +41,22 @@ func openLog(path string) (*os.File, logFile, error) {
 	return f, logFile{path: path, from: info.Size()}, nil
 }
 
-// tail returns the last lines of this run, or a note that there are none.
-func (l logFile) tail() string {
-	const nothing = "(it printed nothing)"
+// printed returns what this run printed, up to LogLimitBytes.
+func (l logFile) printed() string {
 	f, err := os.Open(l.path)
 	if err != nil {
-		return nothing
+		return ""
 	}
 	defer f.Close()
-	from := l.from
-	if info, err := f.Stat(); err == nil {
-		from = max(from, info.Size()-tailBytes)
-	}
-	b, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes))
-	return LastLines(string(b), nothing)
+	b, _ := io.ReadAll(io.NewSectionReader(f, l.from, LogLimitBytes))
+	return string(b)
 }
 
-// LastLines returns the last tailLines lines of s, or otherwise if s is blank.
+// LastLines returns the last tailLines lines of s, at most tailBytes, or otherwise if s
+// is blank.
 func LastLines(s, otherwise string) string {
 	s = strings.TrimSpace(s)
+	s = s[max(0, len(s)-tailBytes):]
 	if s == "" {
 		return otherwise
 	}

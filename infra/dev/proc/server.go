@@ -54,14 +54,14 @@ func (s Server) Start(ctx context.Context) (*Child, error) {
 		return child, nil
 	}
 	err = errors.Join(err, child.End(s.Stop...))
-	printed := log.tail()
+	printed := log.printed()
 	if slices.ContainsFunc(portTaken, func(said string) bool { return strings.Contains(printed, said) }) {
 		return nil, ErrPortTaken
 	}
 	if ctx.Err() != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w; the end of %s:\n%s%s", err, log.path, printed, s.Advice)
+	return nil, fmt.Errorf("%w; the end of %s:\n%s%s", err, log.path, LastLines(printed, "(it printed nothing)"), s.Advice)
 }
 
 // portTaken is what servers in C, Erlang and Java print when they cannot listen.
