@@ -61,7 +61,7 @@ func (i *People) Claims(change map[string]any) map[string]any {
 	now := time.Now()
 	c := map[string]any{
 		"iss": i.URL, "sub": "svc", "aud": []string{"miniserver"}, "azp": "purchase-service", "typ": "Bearer",
-		"iat": now.Unix(), "exp": now.Add(time.Minute).Unix(), "jti": fmt.Sprint(now.UnixNano()),
+		"iat": now.Unix(), "exp": now.Add(time.Hour).Unix(), "jti": fmt.Sprint(now.UnixNano()),
 		"realm_access": map[string]any{"roles": []string{"entitlement-writer", "operator"}},
 	}
 	maps.Copy(c, change)

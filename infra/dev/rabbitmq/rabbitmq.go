@@ -24,9 +24,9 @@ const (
 	erlangProgram = "beam.smp"
 	epmdProgram   = "epmd"
 
-	readyTimeout     = 60 * time.Second // it reads its queues first
+	readyTimeout     = 3 * time.Minute // it reads its queues first
 	termWait         = 20 * time.Second
-	epmdReadyTimeout = 5 * time.Second
+	epmdReadyTimeout = 30 * time.Second
 	epmdTermWait     = 2 * time.Second
 	helloTimeout     = time.Second
 )

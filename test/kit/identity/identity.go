@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -27,7 +28,7 @@ var theIssuer struct {
 func Issuer(t testing.TB) string {
 	t.Helper()
 	theIssuer.once.Do(func() {
-		server, err := issuer.Start(context.Background(), kit.Listen(t), issuer.Options{})
+		server, err := issuer.Start(context.Background(), kit.Listen(t), issuer.Options{AccessTokenLifetime: time.Hour})
 		if theIssuer.err = err; err == nil {
 			theIssuer.url = server.URL()
 		}
