@@ -23,6 +23,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/infra/dev/apt"
 	"github.com/miniserversystem/miniserver/infra/dev/home"
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 // Environment of a test binary that runs as the second process.
@@ -32,6 +33,8 @@ const (
 	HelperDir = "SERVERTEST_DIR"
 
 	patience = 2 * time.Minute
+	// lastBreath is how long a killed process may take to go on a busy machine.
+	lastBreath = 10 * time.Second
 )
 
 // Main runs a package's tests, or the work of the second process: help gets the mode and
@@ -78,6 +81,11 @@ func Dir(t *testing.T) string {
 	t.Cleanup(func() {
 		if err := home.Remove(dir); err != nil {
 			t.Errorf("clean up: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lastBreath)
+		defer cancel()
+		for len(ProcessesOf(dir)) > 0 && proc.Sleep(ctx, time.Millisecond) == nil {
+			continue
 		}
 		for _, pid := range ProcessesOf(dir) {
 			t.Errorf("process %d still runs", pid)
