@@ -136,7 +136,7 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 	if err := migrations.GrantWithin(t.Context(), database, as, role, 200*time.Millisecond, 200*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := postgres.Open(as, 1, "exec")
+	pool, err := postgres.Open(as, 1, "exec", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

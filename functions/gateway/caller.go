@@ -53,6 +53,13 @@ func (g *gateway) identify(r *http.Request) (auth.Identity, error) {
 	return caller, err
 }
 
+// fromService reports whether a service sent the request. Its trace goes on; a trace that
+// anybody else names could be made up, so theirs is only linked.
+func (g *gateway) fromService(r *http.Request) bool {
+	access, err := g.bearer.Identify(r) // a token is verified once and then remembered
+	return err == nil && isService(access.Identity)
+}
+
 // Errors about sessions.
 var errCSRF = fault.New(fault.Forbidden, "csrf_refused",
 	"A write that is authenticated by a cookie must come from a page of this site and carry the header X-CSRF: 1.")
@@ -91,9 +98,11 @@ const renewBefore = 10 * time.Second
 func (g *gateway) renew(ctx context.Context, s session.Session) (session.Session, error) {
 	grant, err := g.signIn.Renew(ctx, s.Subject, s.RefreshToken)
 	if errors.Is(err, auth.ErrRevoked) {
+		g.metrics.session(ctx, "revoked", 1)
 		return s, session.ErrRevoked
 	}
 	if err != nil {
+		g.metrics.session(ctx, "renewal_failed", 1)
 		g.env.Logger().WarnContext(ctx, "session not renewed", "error", err.Error())
 		if grant.RefreshToken == "" {
 			return s, err
@@ -110,6 +119,7 @@ func (g *gateway) renew(ctx context.Context, s session.Session) (session.Session
 		s.IDToken = grant.IDToken
 	}
 	s.Roles, s.RenewAt = grant.Roles, grant.Expiry.Add(-renewBefore)
+	g.metrics.session(ctx, "renewed", 1)
 	return s, nil
 }
 

@@ -35,6 +35,7 @@ type gateway struct {
 	users    *cache.Cache[string] // user ids by identity
 	streams  chan struct{}        // one element for each open stream
 	proxy    *httputil.ReverseProxy
+	metrics  metrics
 }
 
 // New registers the public routes of all functions.
@@ -43,7 +44,7 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	e.Authorize = g.admit
+	e.Authorize, e.ContinuesTrace = g.admit, g.fromService
 	for _, f := range e.Registry() {
 		for _, route := range f.Routes {
 			if e.Serves(route) && f.Name != e.Function.Name {
@@ -67,6 +68,9 @@ func build(e *fn.Env) (*gateway, error) {
 	}
 	var err error
 	if g.trusted, err = limit.ParsePrefixes(s.TrustedProxies); err != nil {
+		return nil, err
+	}
+	if g.metrics, err = newMetrics(e); err != nil {
 		return nil, err
 	}
 	if s.IdentitySigningKey != "" {

@@ -24,12 +24,18 @@ func (g *gateway) limit(w http.ResponseWriter, r *http.Request, caller auth.Iden
 	case err != nil:
 		policy = limit.Policy{Name: "anonymous", Rate: s.LimitAnonymousRate, Burst: s.LimitAnonymousBurst}
 		key = limit.Address(r, g.trusted)
-	case caller.Has(auth.RoleEntitlementWriter, auth.RoleOperator):
+	case isService(caller):
 		policy = limit.Policy{Name: "service", Rate: s.LimitServiceRate, Burst: s.LimitServiceBurst}
 	}
 	result := g.limiter.Allow(r.Context(), policy, key)
+	g.metrics.limited(r.Context(), policy.Name, result)
 	result.WriteHeaders(w.Header())
 	return result.Err()
+}
+
+// isService reports whether a caller has a role above player.
+func isService(caller auth.Identity) bool {
+	return caller.Has(auth.RoleEntitlementWriter, auth.RoleOperator)
 }
 
 // quota counts a request of a route that has a quota of its own.
@@ -53,6 +59,7 @@ func (g *gateway) allow(w http.ResponseWriter, r *http.Request, name string, quo
 	result := g.limiter.Allow(r.Context(), limit.Policy{
 		Name: name, Rate: quota.PerMinute, Period: quotaPeriod, Burst: quota.Burst,
 	}, key)
+	g.metrics.limited(r.Context(), name, result)
 	if !result.Allowed {
 		result.WriteHeaders(w.Header())
 	}

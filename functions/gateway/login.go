@@ -134,6 +134,7 @@ func (g *gateway) open(w http.ResponseWriter, r *http.Request, grant auth.Grant)
 			return err
 		}
 	}
+	g.metrics.session(r.Context(), "opened", 1)
 	g.cookies.set(w, sessionCookie, cookie, g.env.Settings.SessionLifetime)
 	return nil
 }

@@ -31,6 +31,7 @@ func (g *gateway) logout(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if err == nil {
+			g.metrics.session(r.Context(), "ended", 1)
 			g.endAtIssuer(r.Context(), ended)
 		}
 	}
@@ -95,6 +96,7 @@ func (g *gateway) signOut(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	if err == nil {
+		g.metrics.session(r.Context(), "ended", ended)
 		g.env.Logger().InfoContext(r.Context(), "sessions ended by the issuer", "sessions", ended)
 	}
 	return err

@@ -17,7 +17,10 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	consumption := consume.New(e, notification.NewStore(pool), "deliver")
+	consumption, err := consume.New(e, notification.NewStore(pool), "deliver")
+	if err != nil {
+		return err
+	}
 	var sources []tick.Source
 	for _, subject := range event.ForPeople {
 		sources = append(sources, consumption.Source(subject, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)))

@@ -33,6 +33,7 @@ type consumer struct {
 	store    store
 	messages interface {
 		Caught(context.Context, time.Duration) (bool, error)
+		Waiting(context.Context) (int, error)
 	}
 }
 
@@ -62,29 +63,36 @@ func New(e *fn.Env) error {
 	people := func(subject string) consumer {
 		return consumer{notified, jetstream.NewConsumer(e.NATS(), subject, notification.Consumer)}
 	}
+	ofGrants, ofSettled, ofMatches := people(event.EntitlementSubject), people(event.SettledSubject), people(event.MatchmakingSubject)
+	ofCompleted := consumer{settled, broker.Completed(e)}
+	if err := watchLag(e, map[string]consumer{
+		event.EntitlementSubject: ofGrants, event.SettledSubject: ofSettled, event.MatchmakingSubject: ofMatches, event.TransferSubject: ofCompleted,
+	}); err != nil {
+		return err
+	}
 	reconciler := func(c outbox.ReconcilerConfig) *outbox.Reconciler {
 		c.After, c.Log = e.Settings.ReconcileAfter, e.Logger()
 		return outbox.NewReconciler(c)
 	}
 	granted := reconciler(outbox.ReconcilerConfig{
 		Pool: entitlements, Table: entitlement.OutboxTable, Marks: entitlement.ReconciledTable,
-		Name: notification.Consumer, Consumer: people(event.EntitlementSubject),
+		Name: notification.Consumer, Consumer: ofGrants,
 		Publisher: jetstream.NewPublisher(e.NATS(), event.EntitlementSubject),
 	})
 	completed := reconciler(outbox.ReconcilerConfig{
 		Pool: transfers, Table: transfer.OutboxTable, Marks: transfer.ReconciledTable, Where: transfer.CompletedEvents,
-		Name: transfer.Consumer, Consumer: consumer{settled, broker.Completed(e)}, Publisher: broker.Publisher(e),
+		Name: transfer.Consumer, Consumer: ofCompleted, Publisher: broker.Publisher(e),
 	})
 	settlements := reconciler(outbox.ReconcilerConfig{
 		Pool: transfers, Table: transfer.OutboxTable, Marks: transfer.ReconciledTable, Where: transfer.SettledEvents,
-		Name: notification.Consumer, Consumer: people(event.SettledSubject),
+		Name: notification.Consumer, Consumer: ofSettled,
 		Publisher: jetstream.NewPublisher(e.NATS(), event.SettledSubject),
 	})
 	waiting, _, err := queues.Open(e)
 	if err != nil {
 		return err
 	}
-	matches := matchmaking.NewConfirmer(waiting, people(event.MatchmakingSubject), e.Settings.ReconcileAfter, e.Logger())
+	matches := matchmaking.NewConfirmer(waiting, ofMatches, e.Settings.ReconcileAfter, e.Logger())
 
 	// source wakes next, the function that has work when something was published again.
 	source := func(name string, step func(context.Context) (lease.Report, error), next string) tick.Source {

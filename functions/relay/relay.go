@@ -3,6 +3,10 @@
 package relay
 
 import (
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/miniserversystem/miniserver/functions/internal/backlog"
 	"github.com/miniserversystem/miniserver/functions/internal/broker"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -23,9 +27,12 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := watchBacklog(e, map[string]backlog{
-		"entitlement": {entitlements, entitlement.OutboxTable}, "transfer": {transfers, transfer.OutboxTable},
-	}); err != nil {
+	waiting := func(domain, table string, pool *pgxpool.Pool) backlog.Table {
+		return backlog.Table{Name: table, Done: "published_at", InFlight: outbox.InFlight, Labels: []attribute.KeyValue{attribute.String("outbox", domain)}, Pool: pool}
+	}
+	if err := backlog.Watch(e, "outbox",
+		waiting("entitlement", entitlement.OutboxTable, entitlements), waiting("transfer", transfer.OutboxTable, transfers),
+	); err != nil {
 		return err
 	}
 	// Each subject has its own relay: one whose stream is full, or whose broker is away,

@@ -20,7 +20,10 @@ func New(e *fn.Env) error {
 		return err
 	}
 	// Wake relay: the event for the owners is then in the outbox.
-	consumption := consume.New(e, logged{transfer.NewStore(pool), e.Logger()}, "relay")
+	consumption, err := consume.New(e, logged{transfer.NewStore(pool), e.Logger()}, "relay")
+	if err != nil {
+		return err
+	}
 	consumer := broker.Completed(e)
 	e.Tick(consumption.Source(event.TransferSubject, consumer))
 	return nil

@@ -34,7 +34,7 @@ func (b *bench) database(ctx context.Context, name string) (string, error) {
 			return "", err
 		}
 	}
-	pool, err := postgres.Open(u.String(), 1, "cache_statement")
+	pool, err := postgres.Open(u.String(), 1, "cache_statement", nil)
 	if err != nil {
 		return "", err
 	}
@@ -55,7 +55,7 @@ func (b *bench) admin(ctx context.Context, sql string) error {
 
 // pools returns a pool as functions have it, and one whose statements may take long.
 func (b *bench) pools(ctx context.Context, database string, size int32) (pool, bulk *pgxpool.Pool, err error) {
-	if pool, err = postgres.Open(database, size, "cache_statement"); err != nil {
+	if pool, err = postgres.Open(database, size, "cache_statement", nil); err != nil {
 		return nil, nil, err
 	}
 	if bulk, err = pgxpool.New(ctx, database); err != nil {

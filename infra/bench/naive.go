@@ -28,7 +28,7 @@ func (b *bench) naive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := postgres.Open(database, poolSize, "cache_statement")
+	pool, err := postgres.Open(database, poolSize, "cache_statement", nil)
 	if err != nil {
 		return err
 	}

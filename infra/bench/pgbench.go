@@ -132,7 +132,7 @@ func writeScript(path string) error {
 
 // loop is the fallback: the statement by the store, without HTTP.
 func (b *bench) loop(database string) (func(context.Context) (float64, error), error) {
-	pool, err := postgres.Open(database, poolSize, "cache_statement")
+	pool, err := postgres.Open(database, poolSize, "cache_statement", nil)
 	if err != nil {
 		return nil, err
 	}

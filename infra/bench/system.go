@@ -43,7 +43,7 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 		return nil, err
 	}
 	s := &system{database: database, redis: redis, log: filepath.Join(b.dir, name+".log")}
-	if s.pool, err = postgres.Open(database, 2, "cache_statement"); err != nil {
+	if s.pool, err = postgres.Open(database, 2, "cache_statement", nil); err != nil {
 		return nil, err
 	}
 	b.onTidy(func() error { s.pool.Close(); return nil })

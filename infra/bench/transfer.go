@@ -228,7 +228,7 @@ func (b *bench) moneyWrites(ctx context.Context) (run func(context.Context) (flo
 	if err != nil {
 		return nil, "", err
 	}
-	pool, err := postgres.Open(database, 2, "cache_statement")
+	pool, err := postgres.Open(database, 2, "cache_statement", nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -271,7 +271,7 @@ func (b *bench) hot(ctx context.Context) (ours, naive func(context.Context) (flo
 	if err != nil {
 		return nil, nil, err
 	}
-	pool, err := postgres.Open(database, poolSize, "cache_statement")
+	pool, err := postgres.Open(database, poolSize, "cache_statement", nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,5 +1,5 @@
 // Command generate writes the files that are derived from the code: the OpenAPI
-// document, the tables of settings and of functions, the manifests and the template for
+// document, the tables of settings, functions and metrics, the manifests and the template for
 // AWS Lambda. With -check it writes nothing and fails when one of them is not current.
 package main
 
@@ -34,6 +34,7 @@ var generated = []struct {
 	}},
 	{"docs/configuration.md", func() ([]byte, error) { return settings.Markdown(), nil }},
 	{"docs/functions.md", functionsPage},
+	{"docs/metrics.md", metricsPage},
 	{"infra/knative/base/services.yaml", knativeServices},
 	{"infra/knative/base/sources.yaml", knativeSources},
 	{"infra/knative/base/networkpolicies.yaml", knativePolicies},

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 
@@ -32,7 +33,15 @@ func main() {
 	}
 	// Lambda freezes the process between invocations and ends it after a long idle time.
 	// It sends SIGTERM only to processes that ask for it, and kills them 500 ms later.
-	lambda.StartWithOptions(a.handle, lambda.WithEnableSIGTERM(func() {
+	answer := func(ctx context.Context, event json.RawMessage) (any, error) {
+		defer func() {
+			if err := f.Flush(context.WithoutCancel(ctx)); err != nil {
+				a.log.WarnContext(ctx, "traces not sent", "error", err.Error())
+			}
+		}()
+		return a.handle(ctx, event)
+	}
+	lambda.StartWithOptions(answer, lambda.WithEnableSIGTERM(func() {
 		_ = f.Stop(context.Background()) // it has no error
 		os.Exit(0)
 	}))

@@ -23,7 +23,7 @@ func TestEveryExecMode(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			database := kit.Database(t)
-			pool, err := postgres.Open(database, 4, mode)
+			pool, err := postgres.Open(database, 4, mode, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

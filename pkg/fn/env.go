@@ -30,6 +30,10 @@ type Env struct {
 	// answer. Functions believe the gateway's statement; the gateway has its own way.
 	Authorize func(w http.ResponseWriter, r *http.Request, route Route) (auth.Identity, error)
 
+	// ContinuesTrace reports whether the trace that a request's headers name goes on here;
+	// others are linked to a new one. Nil: all go on. The public function sets it.
+	ContinuesTrace func(*http.Request) bool
+
 	rt       *Runtime
 	api      *api
 	verifier *auth.Verifier
@@ -92,14 +96,14 @@ func (e *Env) Waker(function string) func() {
 func (e *Env) Tick(sources ...tick.Source) {
 	handler := tick.Handler(tick.Config{
 		Budget: e.Settings.TickBudget, Linger: e.Settings.TickLinger, Poll: e.Settings.TickPoll,
-		Log: e.Logger(), Life: e.rt.Life, Running: &e.rt.Ticks,
+		Log: e.Logger(), Life: e.rt.Life, Running: &e.rt.Ticks, Function: e.Function.Name, Metrics: e.rt.ticks,
 	}, sources...)
 	e.Mux.Handle("POST "+tick.Path, handler)
 	e.Mux.Handle("POST /{$}", handler)
 }
 
-// Meter returns where instruments are made. Without METRICS_ADDRESS they count nothing,
-// at no cost.
+// Meter returns where instruments are made. They count nothing, at no cost, where nobody
+// reads them.
 func (e *Env) Meter(name string) (metric.Meter, error) { return e.rt.Meter(name) }
 
 // Worker names this process in locked_by.
@@ -123,7 +127,11 @@ func (e *Env) Invoke() http.RoundTripper {
 	if !e.Function.Public {
 		e.refused = append(e.refused, errors.New("only the public function calls others"))
 	}
-	return e.rt.Invoke
+	transport, err := e.calls(e.rt.Invoke)
+	if err != nil {
+		e.refused = append(e.refused, err)
+	}
+	return transport
 }
 
 // Together reports whether all functions are in this process.

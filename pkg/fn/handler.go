@@ -13,7 +13,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/problem"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
 func (rt *Runtime) build(f Function) (*Env, error) {
@@ -39,7 +38,7 @@ func (rt *Runtime) build(f Function) (*Env, error) {
 const httpsOnly = "max-age=31536000"
 
 // wrap is what every request meets first.
-func (e *Env) wrap() http.Handler {
+func (e *Env) wrap() (http.Handler, error) {
 	log := e.Logger()
 	fallback := notFound(e.Mux)
 	overHTTPS := e.Function.Public && strings.HasPrefix(e.Settings.PublicURL, "https://")
@@ -71,14 +70,12 @@ func (e *Env) wrap() http.Handler {
 		}
 		e.Mux.ServeHTTP(w, r)
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(telemetry.FromRequest(r))
-		if !e.Function.Public {
-			handle(w, r)
-			return
-		}
+	if !e.Function.Public {
+		return e.observe(http.HandlerFunc(handle))
+	}
+	return e.observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		logged(log, w, r, func(w http.ResponseWriter) { handle(w, r) })
-	})
+	}))
 }
 
 // clean reports whether ServeMux takes the path as it is. It would redirect others,

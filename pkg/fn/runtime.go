@@ -27,6 +27,7 @@ type Runtime struct {
 
 	hosted []Function
 	waker  func() *tick.Waker
+	ticks  *tick.Metrics // nil where nobody reads them
 
 	mutex    sync.Mutex
 	answered map[part]bool // parts of stores that answered once
@@ -36,7 +37,7 @@ type Runtime struct {
 func NewRuntime(s settings.Settings, log *slog.Logger, registry []Function) *Runtime {
 	rt := &Runtime{Process: process.New(s, log), Registry: registry, Here: transport.Local{}, answered: map[part]bool{}}
 	rt.waker = sync.OnceValue(func() *tick.Waker {
-		waker := &tick.Waker{Log: rt.Log, Life: rt.Life}
+		waker := &tick.Waker{Log: rt.Log, Life: rt.Life, Metrics: rt.ticks}
 		if s.Wakes {
 			waker.Invoke = rt.Invoke
 		}
@@ -49,6 +50,9 @@ func NewRuntime(s settings.Settings, log *slog.Logger, registry []Function) *Run
 // The error names the setting that is missing, or what a function asks for that the
 // registry does not list.
 func (rt *Runtime) Host(functions ...Function) error {
+	if err := rt.measureTicks(); err != nil {
+		return err
+	}
 	rt.hosted = append(rt.hosted, functions...)
 	for _, f := range functions {
 		if err := rt.Missing(f); err != nil {
@@ -58,9 +62,22 @@ func (rt *Runtime) Host(functions ...Function) error {
 		if err != nil {
 			return err
 		}
-		rt.Here[f.Name] = env.wrap()
+		if rt.Here[f.Name], err = env.wrap(); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (rt *Runtime) measureTicks() error {
+	if rt.ticks != nil || !rt.Metered() {
+		return nil
+	}
+	meter, err := rt.Meter("tick")
+	if err == nil {
+		rt.ticks, err = tick.NewMetrics(meter)
+	}
+	return err
 }
 
 // Together reports whether all functions of the registry are in this process.

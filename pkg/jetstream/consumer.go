@@ -82,6 +82,18 @@ func collect(batch jetstream.MessageBatch, err error) ([]event.Delivery, error) 
 	return nil, batch.Error()
 }
 
+// Waiting returns how many messages of the stream are not acknowledged yet.
+func (c *Consumer) Waiting(ctx context.Context) (n int, err error) {
+	err = c.with(ctx, func(consumer jetstream.Consumer) error {
+		info, err := consumer.Info(ctx)
+		if err == nil {
+			n = int(info.NumPending) + info.NumAckPending
+		}
+		return err
+	})
+	return n, err
+}
+
 // Caught reports whether every message of the stream that is older than age was
 // delivered to this consumer and acknowledged.
 func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {

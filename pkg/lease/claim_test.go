@@ -229,7 +229,7 @@ func TestEveryExecMode(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			pool, err := postgres.Open(kit.Database(t), 4, mode)
+			pool, err := postgres.Open(kit.Database(t), 4, mode, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -296,6 +296,7 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 	results := map[string]error{}
 	var ids []string
 	var messages []event.Message
+	var others []string // of the players who waited less
 	for _, e := range entries {
 		for _, m := range a.unhandled(e) {
 			p := places[m.ID]
@@ -313,16 +314,19 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 				continue
 			}
 			message.Dedup = m.dedup
-			ids, messages = append(ids, m.ID), append(messages, message)
+			ids, messages, others = append(ids, m.ID), append(messages, message), append(others, m.traceparents[1])
 		}
 	}
 	if len(messages) == 0 {
 		return results
 	}
+	ctx, spans := outbox.Trace(ctx, messages, others...)
+	defer spans.End()
 	publishing, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	stored := false
 	for i, err := range a.Publisher.Publish(publishing, messages) {
+		spans.Ended(i, err)
 		results[ids[i]] = err
 		stored = stored || err == nil
 	}

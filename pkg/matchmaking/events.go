@@ -37,7 +37,9 @@ type entry struct {
 // announcement is a match to be announced to its players.
 type announcement struct {
 	Match
-	traceparent string
+	// traceparents are those of the requests that made the tickets; either may be empty.
+	// The event goes on in the trace of the ticket that waited longer.
+	traceparents [2]string
 	// dedup, when not empty, replaces the event's id in the broker's deduplication: the
 	// event is republished because the broker lost it.
 	dedup string
@@ -57,7 +59,7 @@ func entryOf(mode string, message redis.XMessage) entry {
 }
 
 // entryLines is the number of lines that queue.lua (pair) writes for a match: event id,
-// matched_at in ms, traceparent, and ticket id and user id of both players. A match
+// matched_at in ms, the traceparents of both tickets, and ticket id and user id of both players. A match
 // that is republished has one line more, its dedup.
 const entryLines = 7
 
@@ -74,7 +76,8 @@ func announcementOf(mode, matchID, raw string) announcement {
 		a.err = fmt.Errorf("%w: matched_at: %w", event.ErrUnreadable, err)
 		return a
 	}
-	a.EventID, a.MatchedAt, a.traceparent = lines[0], moment(ms), lines[2]
+	a.EventID, a.MatchedAt = lines[0], moment(ms)
+	a.traceparents[0], a.traceparents[1], _ = strings.Cut(lines[2], " ")
 	a.Players = [2]Player{{TicketID: lines[3], UserID: lines[4]}, {TicketID: lines[5], UserID: lines[6]}}
 	if len(lines) > entryLines {
 		a.dedup = lines[entryLines]
@@ -108,7 +111,7 @@ func (a announcement) record(session *Session, sessionError string) (event.Recor
 		a.EventID, EventType, a.MatchedAt.Format(time.RFC3339Nano), a.ID, a.Mode, a.Players, session, sessionError,
 	})
 	return event.Record{
-		ID: a.EventID, Type: EventType, Key: a.ID, OccurredAt: a.MatchedAt, Traceparent: a.traceparent, Payload: payload,
+		ID: a.EventID, Type: EventType, Key: a.ID, OccurredAt: a.MatchedAt, Traceparent: a.traceparents[0], Payload: payload,
 	}, err
 }
 

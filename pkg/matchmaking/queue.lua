@@ -195,7 +195,7 @@ local function pair(a, b)
 	redis.call('HSET', ticket_key(b.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. a.user)
 	local n = #entry
 	entry[n + 1] = match_id
-	entry[n + 2] = table.concat({ event_id, now, a.trace, a.id, a.user, b.id, b.user }, '\n')
+	entry[n + 2] = table.concat({ event_id, now, a.trace .. ' ' .. b.trace, a.id, a.user, b.id, b.user }, '\n')
 	leave(a.id, a)
 	leave(b.id, b)
 	made[#made + 1] = { match_id, a.created, b.created }

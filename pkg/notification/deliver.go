@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
 // Outgoing is a notification on its way to its recipient.
@@ -93,7 +95,7 @@ const deadLetterSQL = `
 // NewDeliverer returns a deliverer; locked_by shows worker.
 func NewDeliverer(pool *pgxpool.Pool, policy lease.Policy, worker string, channel Channel, log *slog.Logger) *Deliverer {
 	queue := lease.New(pool, lease.Table{
-		Name: "notification.notifications", ID: "notification_id",
+		Name: Table, ID: "notification_id",
 		Columns:  "event_id::text, event_type, user_id, occurred_at, traceparent, payload",
 		InFlight: Processing, Done: Sent,
 		DeadLetter: deadLetterSQL,
@@ -112,10 +114,14 @@ func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 		return lease.Report{}, err
 	}
 	sending, cancel := context.WithDeadline(context.WithoutCancel(ctx), claim.Deadline)
-	results := d.send(ctx, sending, claim.Rows)
+	ctx, spans := telemetry.StartBatch(ctx, telemetry.BatchOf{Operation: "deliver", Of: "notification", Kind: trace.SpanKindClient},
+		len(claim.Rows), func(i int) (id, traceparent string) { return textID(claim.Rows[i].ID), claim.Rows[i].Row.Traceparent })
+	defer spans.End() // when the rows are SENT
+	results := d.send(ctx, sending, claim.Rows, spans)
 	cancel()
 	var outcome lease.Outcome
 	for i, row := range claim.Rows {
+		spans.Ended(i, results[i])
 		d.sort(ctx, row, results[i], &outcome)
 	}
 	report, err := claim.Settle(ctx, outcome)
@@ -164,7 +170,7 @@ func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], resul
 
 // send returns one result for each row. Rows whose turn comes after the end of ctx, or
 // after sending's deadline, are not sent: their lease might end meanwhile.
-func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing]) []error {
+func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing], spans *telemetry.Batch) []error {
 	results := make([]error, len(rows))
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -176,7 +182,7 @@ func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outg
 		outgoing := row.Row
 		outgoing.ID, outgoing.Attempt = textID(row.ID), row.Attempt
 		group.Go(func() error {
-			results[i] = d.sendOne(ctx, sending, outgoing)
+			results[i] = d.sendOne(ctx, spans.Context(sending, i), outgoing)
 			return nil
 		})
 	}

@@ -38,6 +38,9 @@ type Notification struct {
 	Payload      json.RawMessage `json:"payload" doc:"The event's fields." example:"{\"event_type\":\"EntitlementGranted\",\"user_id\":\"u_123\",\"stock_keeping_unit\":\"item1\",\"version\":1}"`
 }
 
+// Table has the notifications.
+const Table = "notification.notifications"
+
 // Consumer is the durable name under which this domain consumes events.
 const Consumer = "notify"
 

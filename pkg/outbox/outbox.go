@@ -13,10 +13,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
 // Statuses of an outbox row. See docs/architecture.md for the diagram.
@@ -95,9 +97,15 @@ func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 		return lease.Report{}, err
 	}
 	b := encode(claim)
+	ctx, spans := Trace(ctx, b.messages)
+	defer spans.End()
 	publishing, cancel := context.WithDeadline(ctx, claim.Deadline)
-	b.sort(r.publisher.Publish(publishing, b.messages))
+	results := r.publisher.Publish(publishing, b.messages)
 	cancel()
+	b.sort(results)
+	for i, err := range results {
+		spans.Ended(i, err)
+	}
 	if len(b.Done) > 0 {
 		r.published()
 	}
@@ -111,6 +119,21 @@ func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 		report.More = false
 	}
 	return report, err
+}
+
+// Trace starts the spans of publishing messages. also is empty, or has for each message
+// the traceparent of a second request that caused it, whose trace gets a span, too.
+func Trace(ctx context.Context, messages []event.Message, also ...string) (context.Context, *telemetry.Batch) {
+	about := telemetry.BatchOf{Operation: "publish", Kind: trace.SpanKindProducer, Messages: len(messages)}
+	if len(messages) > 0 {
+		about.Of = messages[0].Subject
+	}
+	return telemetry.StartBatch(ctx, about, len(messages)+len(also), func(i int) (id, traceparent string) {
+		if n := i - len(messages); n >= 0 {
+			return messages[n].ID, also[n]
+		}
+		return messages[i].ID, messages[i].Traceparent
+	})
 }
 
 // batch is the messages of a claim, and the outcome of its rows.

@@ -45,12 +45,12 @@ var execModes = map[string]pgx.QueryExecMode{
 
 // Open returns a pool of at most size connections. It does not connect: a pool
 // is ready when its first query answers. execMode is one of pgx's, by its name
-// in POSTGRES_EXEC_MODE.
+// in POSTGRES_EXEC_MODE. tracer may be nil.
 //
 // Unless the URL has a target_session_attrs, connections are made to servers that can
 // write only. A write that is refused because its server only reads closes all
 // connections of the pool: after a failover the next statement gets a new one.
-func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
+func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// pgx hides the password, but the rest of the URL is better not logged either.
@@ -62,6 +62,7 @@ func Open(url string, size int32, execMode string) (*pgxpool.Pool, error) {
 	}
 	config.ConnConfig.DefaultQueryExecMode = mode
 	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.Tracer = tracer
 	config.AfterConnect = registerTypes
 	config.MaxConns = size
 	config.MinConns = 0

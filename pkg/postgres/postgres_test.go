@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 func open(t testing.TB, url, mode string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := postgres.Open(url, 4, mode)
+	pool, err := postgres.Open(url, 4, mode, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,11 +245,11 @@ func TestRetryIsBounded(t *testing.T) {
 func TestOpenShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"postgres://u:hunter2@[x", "postgres://u:hunter2@h:port/db", "u:hunter2@"} {
-		if _, err := postgres.Open(url, 1, "exec"); err == nil || strings.Contains(err.Error(), "hunter2") {
+		if _, err := postgres.Open(url, 1, "exec", nil); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: %v, want an error without the password", url, err)
 		}
 	}
-	if _, err := postgres.Open("postgres://u:hunter2@h/db", 1, "quickly"); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "quickly") {
+	if _, err := postgres.Open("postgres://u:hunter2@h/db", 1, "quickly", nil); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "quickly") {
 		t.Errorf("an unknown mode: %v, want an error that names it", err)
 	}
 }

@@ -43,7 +43,9 @@ type Process struct {
 	publish *rabbitmq.Client
 	consume *rabbitmq.Client
 	live    *live.Hub
-	metrics *telemetry.Metrics
+
+	metrics func() (*telemetry.Metrics, error)
+	tracing func() (*telemetry.Tracing, error)
 }
 
 // New returns a process. Close it.
@@ -53,11 +55,20 @@ func New(s settings.Settings, log *slog.Logger) *Process {
 		host = "unknown"
 	}
 	life, end := context.WithCancel(context.Background())
+	worker := fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	return &Process{
-		Settings: s, Log: log,
-		Worker: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6]),
-		Life:   life, endLife: end,
+		Settings: s, Log: log, Worker: worker, Life: life, endLife: end,
 		pools: map[string]*pgxpool.Pool{}, redis: map[string]redis.UniversalClient{},
+		metrics: sync.OnceValues(func() (*telemetry.Metrics, error) {
+			telemetry.LogErrors(log)
+			return telemetry.NewMetrics(s, worker, telemetry.LevelOf(log))
+		}),
+		tracing: sync.OnceValues(func() (*telemetry.Tracing, error) {
+			if s.TracesURL() != "" {
+				telemetry.LogErrors(log)
+			}
+			return telemetry.NewTracing(s, worker)
+		}),
 	}
 }
 
@@ -69,8 +80,16 @@ func (p *Process) Postgres(domain string) (*pgxpool.Pool, error) {
 	if pool, ok := p.pools[url]; ok {
 		return pool, nil
 	}
-	pool, err := postgres.Open(url, p.Settings.PostgresPoolSize, p.Settings.PostgresExecMode)
+	tracer, err := p.statements()
 	if err != nil {
+		return nil, err
+	}
+	pool, err := postgres.Open(url, p.Settings.PostgresPoolSize, p.Settings.PostgresExecMode, tracer)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.observePool(pool, domain); err != nil {
+		pool.Close()
 		return nil, err
 	}
 	p.pools[url] = pool
@@ -156,7 +175,5 @@ func (p *Process) Close() {
 	for _, pool := range p.pools {
 		pool.Close()
 	}
-	if p.metrics != nil {
-		_ = p.metrics.Close() // nothing is sent anywhere
-	}
+	p.closeTelemetry()
 }

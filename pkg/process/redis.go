@@ -46,17 +46,22 @@ func (p *Process) redisAt(setting, url string, cluster bool) (redis.UniversalCli
 	options.PoolTimeout = redisCallTimeout
 	options.ContextTimeoutEnabled = true
 	logging.Disable() // it would print each failed dial; errors reach the caller
-	if !cluster {
-		p.redis[url] = redis.NewClient(options)
-		return p.redis[url], nil
+	var client redis.UniversalClient
+	if cluster {
+		client = redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
+			DialerRetries: options.DialerRetries, DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout,
+			WriteTimeout: options.WriteTimeout, PoolTimeout: options.PoolTimeout, ContextTimeoutEnabled: true,
+			// The cluster client sends a command again if a node answers that another one has
+			// its slot, or does not answer. The scripts tolerate that.
+			MaxRedirects: redisRedirects, MaxRetries: options.MaxRetries,
+		})
+	} else {
+		client = redis.NewClient(options)
 	}
-	p.redis[url] = redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
-		DialerRetries: options.DialerRetries, DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout,
-		WriteTimeout: options.WriteTimeout, PoolTimeout: options.PoolTimeout, ContextTimeoutEnabled: true,
-		// The cluster client sends a command again if a node answers that another one has
-		// its slot, or does not answer. The scripts tolerate that.
-		MaxRedirects: redisRedirects, MaxRetries: options.MaxRetries,
-	})
-	return p.redis[url], nil
+	if err := p.observeRedis(client, setting); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	p.redis[url] = client
+	return client, nil
 }

@@ -102,6 +102,16 @@ func upTo(limit int, more <-chan amqp.Delivery) (received []amqp.Delivery) {
 	return received
 }
 
+// Waiting returns how many messages of the queue no consumer holds.
+func (c *Consumer) Waiting(ctx context.Context) (n int, err error) {
+	err = c.with(ctx, func(*amqp.Connection) error {
+		queue, err := c.channel.QueueDeclarePassive(c.queue, true, false, false, false, nil)
+		n = queue.Messages
+		return err
+	})
+	return n, err
+}
+
 // Caught reports whether the queue has no message that was published longer than age ago.
 // Messages that a consumer holds count as handled.
 func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, err error) {

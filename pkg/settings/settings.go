@@ -7,10 +7,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +46,17 @@ type Settings struct {
 	SessionRedisCluster     bool   `env:"SESSION_REDIS_CLUSTER" envDefault:"false" doc:"Whether SESSION_REDIS_URL names a node of a Redis Cluster."`
 	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
 	MetricsAddress          string `env:"METRICS_ADDRESS" doc:"host:port of a separate listener for /metrics (Prometheus) and /debug/pprof/. Unset: none. Keep it off the public network."`
+
+	OTLPOff             bool   `env:"OTEL_SDK_DISABLED" envDefault:"false" doc:"Whether to send neither traces nor metrics, whatever the other OTEL_ settings say. METRICS_ADDRESS is not affected."`
+	OTLPEndpoint        string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"Base URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318: traces go to /v1/traces below it, metrics to /v1/metrics. Unset: nothing is sent. The further variables of OpenTelemetry's exporter (OTEL_EXPORTER_OTLP_HEADERS, _CERTIFICATE, _TIMEOUT, _COMPRESSION), batches (OTEL_BSP_…), OTEL_METRIC_EXPORT_INTERVAL and OTEL_RESOURCE_ATTRIBUTES hold too."`
+	OTLPTracesEndpoint  string `env:"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" doc:"URL for traces alone, used as it is."`
+	OTLPMetricsEndpoint string `env:"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" doc:"URL for metrics alone, used as it is."`
+	OTLPProtocol        string `env:"OTEL_EXPORTER_OTLP_PROTOCOL" envDefault:"http/protobuf" doc:"Only http/protobuf."`
+	TracesExporter      string `env:"OTEL_TRACES_EXPORTER" envDefault:"otlp" doc:"otlp, or none to send no traces."`
+	MetricsExporter     string `env:"OTEL_METRICS_EXPORTER" envDefault:"otlp" doc:"otlp, or none to send no metrics."`
+	TracesSampler       string `env:"OTEL_TRACES_SAMPLER" envDefault:"parentbased_always_on" doc:"Which traces are recorded: always_on, always_off, traceidratio, or one of these after parentbased_, which follows the caller's decision where there is one."`
+	TracesSamplerArg    string `env:"OTEL_TRACES_SAMPLER_ARG" envDefault:"1" doc:"The share of traces that traceidratio records, 0 to 1."`
+	ServiceName         string `env:"OTEL_SERVICE_NAME" envDefault:"miniserver" doc:"What traces and metrics call this service."`
 
 	PublicURL            string            `env:"GATEWAY_URL" envDefault:"http://127.0.0.1:8080" doc:"The gateway's address as clients see it."`
 	OIDCIssuer           string            `env:"OIDC_ISSUER" doc:"Issuer of the bearer tokens that the gateway accepts."`
@@ -181,6 +194,17 @@ func (s Settings) check() error {
 	want(s.Allocator != "agones" || s.AgonesURL != "" && s.AgonesFleet != "", "ALLOCATOR=agones needs AGONES_URL and AGONES_FLEET")
 	want(s.TransferBroker == JetStream || s.TransferBroker == RabbitMQ, "TRANSFER_BROKER must be jetstream or rabbitmq, is %q", s.TransferBroker)
 	want(s.RabbitMQURL == "" || isAMQP(s.RabbitMQURL), "RABBITMQ_URL must be an amqp:// or amqps:// URL with a host") // not its text: it holds the password
+	want(s.OTLPProtocol == "http/protobuf", "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf, is %q: use the collector's port 4318", s.OTLPProtocol)
+	for name, exporter := range map[string]string{"OTEL_TRACES_EXPORTER": s.TracesExporter, "OTEL_METRICS_EXPORTER": s.MetricsExporter} {
+		want(exporter == "otlp" || exporter == "none", "%s must be otlp or none, is %q", name, exporter)
+	}
+	for name, endpoint := range map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": s.OTLPEndpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": s.OTLPTracesEndpoint, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": s.OTLPMetricsEndpoint,
+	} {
+		want(endpoint == "" || isHTTP(endpoint), "%s must be an http:// or https:// URL with a host", name) // not its text: it may hold a token
+	}
+	want(slices.Contains(samplers, strings.TrimPrefix(s.TracesSampler, ParentBased)), "OTEL_TRACES_SAMPLER must be one of %s, with or without %s before it, is %q", strings.Join(samplers, ", "), ParentBased, s.TracesSampler)
+	want(s.TracesRatio() >= 0 && s.TracesRatio() <= 1, "OTEL_TRACES_SAMPLER_ARG must be 0 to 1, is %q", s.TracesSamplerArg)
 	want(s.RabbitMQQueue == "quorum" || s.RabbitMQQueue == "classic", "RABBITMQ_QUEUE must be quorum or classic, is %q", s.RabbitMQQueue)
 	if len(bad) > 0 {
 		return errors.New("settings: " + strings.Join(bad, "; "))
@@ -197,6 +221,50 @@ func isAMQP(address string) bool {
 func isOrigin(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.Path == "" && u.RawQuery == "" && u.Fragment == ""
+}
+
+func isHTTP(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// Values of OTEL_TRACES_SAMPLER; ParentBased may stand before each of the others.
+const (
+	ParentBased = "parentbased_"
+	AlwaysOn    = "always_on"
+	AlwaysOff   = "always_off"
+	Ratio       = "traceidratio"
+)
+
+var samplers = []string{AlwaysOn, AlwaysOff, Ratio}
+
+// TracesRatio returns OTEL_TRACES_SAMPLER_ARG, -1 if it is no number.
+func (s Settings) TracesRatio() float64 {
+	ratio, err := strconv.ParseFloat(s.TracesSamplerArg, 64)
+	if err != nil || math.IsNaN(ratio) {
+		return -1
+	}
+	return ratio
+}
+
+// TracesURL returns where traces are sent, "" if nowhere.
+func (s Settings) TracesURL() string {
+	return s.otlp(s.TracesExporter, s.OTLPTracesEndpoint, "/v1/traces")
+}
+
+// MetricsURL returns where metrics are sent, "" if nowhere.
+func (s Settings) MetricsURL() string {
+	return s.otlp(s.MetricsExporter, s.OTLPMetricsEndpoint, "/v1/metrics")
+}
+
+func (s Settings) otlp(exporter, own, path string) string {
+	switch {
+	case s.OTLPOff || exporter == "none":
+		return ""
+	case own != "" || s.OTLPEndpoint == "":
+		return own
+	}
+	return strings.TrimSuffix(s.OTLPEndpoint, "/") + path
 }
 
 // SessionRedis returns the URL of the Redis of sessions and limits, and whether it

@@ -101,15 +101,21 @@ func TestRefused(t *testing.T) {
 		{"OUTBOX_RETENTION", "-1h", ""},
 		{"OUTBOX_RETENTION", "1h", "RECONCILE_AFTER=2h"},         // nothing could be reconciled in time
 		{"PROCESSED_RETENTION", "485h", "OUTBOX_RETENTION=480h"}, // forgotten while the outbox may still publish it
-		{"STREAM_MAX_AGE", "0s", ""},                             // unlimited, unlike PROCESSED_RETENTION
-		{"STREAM_MAX_BYTES", "0", ""},                            // without a limit
-		{"STREAM_MAX_BYTES", "1000", ""},                         // full at once
-		{"STREAM_REPLICAS", "2", ""},                             // no majority when one is away
-		{"LEASE_BACKOFF_BASE", "0s", ""},                         // a busy loop
-		{"LEASE_BACKOFF_BASE", "2m", ""},                         // above its cap of 60s
-		{"DELIVERY_BACKOFF_CAP", "10ms", ""},                     // below the base of 1s
-		{"DELIVERY_MAX_ATTEMPTS", "-3", ""},                      // every notification would be FAILED at once
-		{"FAILED_RETENTION", "1h", ""},                           // gone before a person looks
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "127.0.0.1:4317", ""},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", ""},
+		{"OTEL_TRACES_EXPORTER", "jaeger", ""},
+		{"OTEL_TRACES_SAMPLER", "sometimes", ""},
+		{"OTEL_TRACES_SAMPLER_ARG", "1.1", ""},
+		{"OTEL_TRACES_SAMPLER_ARG", "half", ""},
+		{"STREAM_MAX_AGE", "0s", ""},         // unlimited, unlike PROCESSED_RETENTION
+		{"STREAM_MAX_BYTES", "0", ""},        // without a limit
+		{"STREAM_MAX_BYTES", "1000", ""},     // full at once
+		{"STREAM_REPLICAS", "2", ""},         // no majority when one is away
+		{"LEASE_BACKOFF_BASE", "0s", ""},     // a busy loop
+		{"LEASE_BACKOFF_BASE", "2m", ""},     // above its cap of 60s
+		{"DELIVERY_BACKOFF_CAP", "10ms", ""}, // below the base of 1s
+		{"DELIVERY_MAX_ATTEMPTS", "-3", ""},  // every notification would be FAILED at once
+		{"FAILED_RETENTION", "1h", ""},       // gone before a person looks
 		{"SENT_RETENTION", "-720h", ""},
 		{"MATCHMAKING_WINDOWS", "100,-200", ""},
 		{"AUDIT_RETENTION_MONTHS", "0", ""}, // this month's audit would be deleted

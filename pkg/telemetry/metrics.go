@@ -1,25 +1,35 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
 // Metrics are the process's instruments, read by Prometheus at an address of their
-// own: GET /metrics, and profiles under /debug/pprof/.
+// own: GET /metrics, and profiles under /debug/pprof/. They are also sent to the
+// collector that the settings name, if any.
 //
 // Names are written with underscores for dots, then the unit ("s" is _seconds, "By"
 // is _bytes; {anything} is none), then _total for a counter, each once:
@@ -29,8 +39,10 @@ import (
 type Metrics struct {
 	provider *sdk.MeterProvider
 	registry *prometheus.Registry
+	level    *slog.LevelVar // of the log; nil if it cannot be changed
 
-	mutex   sync.Mutex   // Listen and Close may run at the same time
+	mutex   sync.Mutex // Listen and Close may run at the same time
+	made    []sdk.Instrument
 	server  *http.Server // nil before Listen
 	serving sync.WaitGroup
 }
@@ -47,15 +59,18 @@ const (
 	metricsIdleTimeout  = 2 * time.Minute // more than the usual pause between scrapes
 	metricsHeaderBytes  = 16 << 10
 	maxScrapes          = 4 // at once; more are answered 503
-	metricsStopTimeout  = time.Second
 )
 
 // seconds are the bounds of histograms in "s": 1 ms to 2 min. They override an
 // instrument's own bounds, because views have precedence in the SDK.
 var seconds = []float64{.001, .0025, .005, .01, .015, .025, .04, .075, .15, .3, .6, 1, 2.5, 5, 10, 20, 40, 80, 120}
 
-// NewMetrics returns metrics with those of the Go runtime and of the process.
-func NewMetrics() (*Metrics, error) {
+// requestLabels are those of otelhttp that no caller can make up.
+var requestLabels = attribute.NewAllowKeysFilter("faas.name", "http.route", "http.request.method", "http.response.status_code")
+
+// NewMetrics returns metrics with those of the Go runtime and of the process, which
+// instance names. level is that of the process's log, or nil.
+func NewMetrics(s settings.Settings, instance string, level *slog.LevelVar) (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Without otel_scope_*, which would be in every series and repeats the name, and
@@ -64,20 +79,68 @@ func NewMetrics() (*Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	durations := sdk.NewView(sdk.Instrument{Kind: sdk.InstrumentKindHistogram, Unit: "s"},
-		sdk.Stream{Aggregation: sdk.AggregationExplicitBucketHistogram{Boundaries: seconds}})
-	provider := sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(durations), sdk.WithCardinalityLimit(maxSeries))
-	return &Metrics{provider: provider, registry: registry}, nil
+	about, err := describe(s, instance)
+	if err != nil {
+		return nil, err
+	}
+	m := &Metrics{registry: registry, level: level}
+	options := []sdk.Option{sdk.WithReader(reader), sdk.WithView(m.view), sdk.WithCardinalityLimit(maxSeries), sdk.WithResource(about)}
+	if s.MetricsURL() != "" {
+		sender, err := otlpmetrichttp.New(context.Background(), otlpmetrichttp.WithEndpointURL(s.MetricsURL()))
+		if err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+		options = append(options, sdk.WithReader(sdk.NewPeriodicReader(sender)))
+	}
+	m.provider = sdk.NewMeterProvider(options...)
+	return m, nil
 }
 
-// MeasureTimeout bounds an instrument's query of a store: the SDK gives its callbacks no
-// deadline, and all metrics wait for each of them.
+// view gives histograms of seconds our bounds, and requests our labels.
+func (m *Metrics) view(i sdk.Instrument) (sdk.Stream, bool) {
+	m.mutex.Lock()
+	m.made = append(m.made, i)
+	m.mutex.Unlock()
+	stream := sdk.Stream{Name: i.Name, Description: i.Description, Unit: i.Unit}
+	if i.Name == "http.server.request.body.size" || i.Name == "http.server.response.body.size" {
+		stream.Aggregation = sdk.AggregationDrop{}
+		return stream, true
+	}
+	if i.Name == "http.server.request.duration" {
+		stream.AttributeFilter = requestLabels
+	}
+	if i.Kind != sdk.InstrumentKindHistogram || i.Unit != "s" {
+		return stream, false
+	}
+	stream.Aggregation = sdk.AggregationExplicitBucketHistogram{Boundaries: seconds}
+	return stream, true
+}
+
+// MeasureTimeout bounds a query of a store by Measure.
 const MeasureTimeout = 2 * time.Second
 
-// Meter returns the factory of instruments.
-func (m *Metrics) Meter(name string) metric.Meter { return m.provider.Meter(name) }
+// Measure calls do each time that metrics are read. The SDK gives its callbacks no
+// deadline, and all metrics wait for each of them; do has MeasureTimeout.
+func Measure(meter metric.Meter, do metric.Callback, instruments ...metric.Observable) error {
+	_, err := meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, MeasureTimeout)
+		defer cancel()
+		return do(ctx, o)
+	}, instruments...)
+	return err
+}
 
-// Handler answers /metrics and /debug/pprof/, and 404 to the rest. It is for an
+// Provider returns the factory of meters.
+func (m *Metrics) Provider() metric.MeterProvider { return m.provider }
+
+// Instruments returns those that were made, with or without a value yet.
+func (m *Metrics) Instruments() []sdk.Instrument {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return slices.Clone(m.made)
+}
+
+// Handler answers /metrics, /log-level and /debug/pprof/, and 404 to the rest. It is for an
 // address that the public does not reach: profiles show the command line and slow
 // the process down. (Importing net/http/pprof also fills http.DefaultServeMux;
 // nothing may serve that.)
@@ -90,12 +153,40 @@ func (m *Metrics) Handler() http.Handler {
 		ErrorHandling: promhttp.ContinueOnError,
 		Registry:      m.registry,
 	}))
+	mux.HandleFunc("GET /log-level", m.getLevel)
+	mux.HandleFunc("PUT /log-level", m.putLevel)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+func (m *Metrics) getLevel(w http.ResponseWriter, _ *http.Request) {
+	if m.level == nil {
+		http.Error(w, "this log has one level", http.StatusNotFound)
+		return
+	}
+	fmt.Fprintln(w, strings.ToLower(m.level.Level().String()))
+}
+
+// putLevel changes what is logged, until the process ends.
+func (m *Metrics) putLevel(w http.ResponseWriter, r *http.Request) {
+	const most = 16
+	text, err := io.ReadAll(io.LimitReader(r.Body, most))
+	var level slog.Level
+	if err == nil {
+		err = level.UnmarshalText(bytes.TrimSpace(text))
+	}
+	if err != nil {
+		http.Error(w, "send debug, info, warn or error", http.StatusBadRequest)
+		return
+	}
+	if m.level != nil {
+		m.level.Set(level)
+	}
+	m.getLevel(w, r)
 }
 
 // Listen begins to serve at address (host:port) and returns the actual address: port 0 is
@@ -123,12 +214,10 @@ func (m *Metrics) Listen(address string) (net.Addr, error) {
 }
 
 // Close stops listening and aborts answers in progress: nobody needs a profile of an
-// ending process. Later counts are lost.
-func (m *Metrics) Close() error {
+// ending process. Then it sends the metrics a last time. Later counts are lost.
+func (m *Metrics) Close(ctx context.Context) error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), metricsStopTimeout)
-	defer cancel()
 	var err error
 	if m.server != nil {
 		err = m.server.Close()

@@ -14,8 +14,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
@@ -31,12 +33,12 @@ func scrape(t *testing.T, m *telemetry.Metrics) string {
 
 func newMetrics(t *testing.T) *telemetry.Metrics {
 	t.Helper()
-	m, err := telemetry.NewMetrics()
+	m, err := telemetry.NewMetrics(settings.Settings{ServiceName: "miniserver"}, "test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
+		if err := m.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -60,11 +62,17 @@ func listen(t *testing.T, m *telemetry.Metrics) string {
 	}
 }
 
+// sampled returns the context of a request whose trace is recorded.
+func sampled(r *http.Request) context.Context {
+	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	return telemetry.Untraced(r, noop.NewTracerProvider(), true)
+}
+
 // The metrics have the names that dashboards and alerts use.
 func TestNamesOfMetrics(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t)
-	meter := m.Meter("matchmaking")
+	meter := m.Provider().Meter("matchmaking")
 	mode := metric.WithAttributes(attribute.String("mode", "casual"))
 	total, _ := meter.Int64Counter("mm.match.total")
 	total.Add(t.Context(), 3, mode)
@@ -111,12 +119,12 @@ func TestNamesOfMetrics(t *testing.T) {
 func TestOpenMetrics(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t)
-	wait, err := m.Meter("test").Float64Histogram("wait", metric.WithUnit("s"))
+	wait, err := m.Provider().Meter("test").Float64Histogram("wait", metric.WithUnit("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-	ctx := telemetry.FromRequest(r)
+	ctx := sampled(r)
 	wait.Record(ctx, 0.012)
 	r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
 	answer := httptest.NewRecorder()
@@ -136,18 +144,18 @@ func TestNamesThatCollide(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t)
 	for _, meter := range []string{"a", "b"} {
-		same, err := m.Meter(meter).Int64Counter("same.name")
+		same, err := m.Provider().Meter(meter).Int64Counter("same.name")
 		if err != nil {
 			t.Fatal(err)
 		}
 		same.Add(t.Context(), 1)
 	}
-	runtime, err := m.Meter("a").Int64Gauge("go.goroutines")
+	runtime, err := m.Provider().Meter("a").Int64Gauge("go.goroutines")
 	if err != nil {
 		t.Fatal(err)
 	}
 	runtime.Record(t.Context(), 1)
-	good, err := m.Meter("b").Int64Counter("good")
+	good, err := m.Provider().Meter("b").Int64Counter("good")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +175,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	const labels, bound = 10_000, 500
 	m := newMetrics(t)
-	counter, err := m.Meter("test").Int64Counter("made.up")
+	counter, err := m.Provider().Meter("test").Int64Counter("made.up")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,12 +230,12 @@ func TestMetricsListen(t *testing.T) {
 
 func TestCloseStopsListening(t *testing.T) {
 	t.Parallel()
-	m, err := telemetry.NewMetrics()
+	m, err := telemetry.NewMetrics(settings.Settings{ServiceName: "miniserver"}, "test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := listen(t, m)
-	if err := m.Close(); err != nil {
+	if err := m.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if connection, err := net.Dial("tcp", address); err == nil {
@@ -239,16 +247,16 @@ func TestCloseStopsListening(t *testing.T) {
 // BenchmarkMetrics measures counting with labels that are prepared once: options in a
 // slice of their own are not allocated at each call.
 func BenchmarkMetrics(b *testing.B) {
-	m, err := telemetry.NewMetrics()
+	m, err := telemetry.NewMetrics(settings.Settings{ServiceName: "miniserver"}, "test", nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = m.Close() })
-	counter, _ := m.Meter("bench").Int64Counter("adds")
-	histogram, _ := m.Meter("bench").Float64Histogram("records", metric.WithUnit("s"))
+	b.Cleanup(func() { _ = m.Close(b.Context()) })
+	counter, _ := m.Provider().Meter("bench").Int64Counter("adds")
+	histogram, _ := m.Provider().Meter("bench").Float64Histogram("records", metric.WithUnit("s"))
 	prepared := metric.WithAttributeSet(attribute.NewSet(attribute.String("mode", "casual"), attribute.String("result", "matched")))
 	add, record := []metric.AddOption{prepared}, []metric.RecordOption{prepared}
-	request := telemetry.FromRequest(httptest.NewRequest(http.MethodGet, "/", nil))
+	request := sampled(httptest.NewRequest(http.MethodGet, "/", nil))
 	for name, ctx := range map[string]context.Context{"": b.Context(), "InRequest": request} {
 		b.Run("Add"+name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -266,11 +274,11 @@ func BenchmarkMetrics(b *testing.B) {
 	b.Run("NewMetrics", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			m, err := telemetry.NewMetrics()
+			m, err := telemetry.NewMetrics(settings.Settings{ServiceName: "miniserver"}, "test", nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			_ = m.Close()
+			_ = m.Close(b.Context())
 		}
 	})
 }

@@ -45,7 +45,7 @@ func newArena(t *testing.T, size int32, mode string, through func(url string) st
 
 func victims(t *testing.T, url string, size int32, mode string) *pgxpool.Pool {
 	t.Helper()
-	pool, err := postgres.Open(url+"&application_name="+victim, size, mode)
+	pool, err := postgres.Open(url+"&application_name="+victim, size, mode, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,11 @@ func TestStormOnOneAccount(t *testing.T) {
 func TestStormNoticesDeadlocks(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 24, "cache_statement", nil)
-	a.plant("IF p_from < p_to THEN", "PERFORM set_config('deadlock_timeout', '10ms', true); IF true THEN")
+	// Now and then with a moment between the two locks, so that another comes in between on
+	// any machine, and retries still end well.
+	first := "SELECT * INTO giver FROM core.account WHERE account_id = p_from FOR NO KEY UPDATE;"
+	a.plant("IF p_from < p_to THEN\n        "+first,
+		"PERFORM set_config('deadlock_timeout', '10ms', true); IF true THEN "+first+" IF random() < 0.05 THEN PERFORM pg_sleep(0.005); END IF;")
 	accounts := [2]int64{a.open("u_a", "1000"), a.open("u_b", "1000")}
 	_, deadlocks := a.storm(func(n int) (string, int64, int64) {
 		return []string{"u_a", "u_b"}[n%2], accounts[n%2], accounts[1-n%2]

@@ -41,7 +41,7 @@ func TestTransfersAreWatched(t *testing.T) {
 	if age := metric(s, t, `transfer_in_progress_oldest_age_seconds`); age < 119 || age > 300 {
 		t.Errorf("the oldest is %v s old, want 2 minutes", age)
 	}
-	if n := metric(s, t, `outbox_backlog{outbox="transfer"}`); n != 2 {
+	if n := metric(s, t, `outbox_backlog{outbox="transfer",status="PENDING"}`); n != 2 {
 		t.Errorf("%v events wait", n)
 	}
 	s.Tick("watchdog")
@@ -52,8 +52,8 @@ func TestTransfersAreWatched(t *testing.T) {
 		`transfer_ended_total{code="INSUFFICIENT_BALANCE",status="FAILED"}`: 1,
 		`transfer_ended_total{code="TIMEOUT",status="FAILED"}`:              1,
 		`transfer_in_progress_dwell_seconds_count{status="FAILED"}`:         2,
-		`transfer_in_progress`:                 0,
-		`outbox_backlog{outbox="entitlement"}`: 0,
+		`transfer_in_progress`:                                  0,
+		`outbox_backlog{outbox="entitlement",status="PENDING"}`: 0,
 	} {
 		if got := metric(s, t, series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)
@@ -93,7 +93,7 @@ func TestMetricsWhilePostgresHangs(t *testing.T) {
 	direct := kit.Database(t)
 	toPostgres, databaseURL := kit.Through(t, direct)
 	s, _ := system.StartWithPeople(t, "WAKES=false", "METRICS_ADDRESS=127.0.0.1:0", "DATABASE_URL="+databaseURL)
-	if n := metric(s, t, `outbox_backlog{outbox="transfer"}`); n != 0 {
+	if n := metric(s, t, `outbox_backlog{outbox="transfer",status="PENDING"}`); n != 0 {
 		t.Errorf("%v events wait", n)
 	}
 	toPostgres.Hang()

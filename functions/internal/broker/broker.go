@@ -19,6 +19,7 @@ import (
 type Consumer interface {
 	Fetch(ctx context.Context, limit int) ([]event.Delivery, error)
 	Caught(ctx context.Context, age time.Duration) (bool, error)
+	Waiting(ctx context.Context) (int, error)
 }
 
 // Publisher returns the publisher of completed transfers.

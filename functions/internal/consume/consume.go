@@ -8,12 +8,17 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/miniserversystem/miniserver/pkg/deadletter"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
 )
 
 const (
@@ -48,11 +53,19 @@ type Consumption struct {
 	env   *fn.Env
 	store Store
 	wake  func() // called when something was accepted
+
+	redelivered metric.Int64Counter
 }
 
 // New returns a consumption. It wakes the function next after it accepted something.
-func New(e *fn.Env, store Store, next string) *Consumption {
-	return &Consumption{e, store, e.Waker(next)}
+func New(e *fn.Env, store Store, next string) (*Consumption, error) {
+	meter, err := e.Meter("consumer")
+	if err != nil {
+		return nil, err
+	}
+	redelivered, err := meter.Int64Counter("consumer.redelivered", metric.WithUnit("{message}"),
+		metric.WithDescription("Messages that came not for the first time, by subject."))
+	return &Consumption{e, store, e.Waker(next), redelivered}, err
 }
 
 // Source is the consumption of one consumer's messages.
@@ -67,8 +80,13 @@ func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report
 	if err != nil || len(deliveries) == 0 {
 		return lease.Report{}, err
 	}
+	ctx, spans := telemetry.StartBatch(ctx, telemetry.BatchOf{Operation: "accept", Of: deliveries[0].Message.Subject, Kind: trace.SpanKindConsumer},
+		len(deliveries), func(i int) (id, traceparent string) {
+			return deliveries[i].Message.ID, deliveries[i].Message.Traceparent
+		})
+	defer spans.End()
 	// Only an empty Fetch says that nothing is left.
-	b := &batch{Consumption: c, report: lease.Report{Claimed: len(deliveries), More: true}}
+	b := &batch{Consumption: c, spans: spans, report: lease.Report{Claimed: len(deliveries), More: true}}
 	err = errors.Join(b.accept(ctx, b.decode(ctx, deliveries)), b.sortOut(ctx))
 	if b.report.Done > 0 {
 		c.wake()
@@ -79,6 +97,7 @@ func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report
 // batch holds the outcomes of the messages of one step.
 type batch struct {
 	*Consumption
+	spans    *telemetry.Batch
 	report   lease.Report
 	bad      []item // to become dead letters
 	alone    []item // failed alone, for a reason that may pass
@@ -88,20 +107,29 @@ type batch struct {
 
 // item is a message and the event in it, or why it cannot be accepted.
 type item struct {
+	n        int // its place among the deliveries
 	delivery event.Delivery
 	record   event.Record
 	err      error
 }
 
+func (i item) failed(err error) item {
+	i.err = err
+	return i
+}
+
 // decode returns the events that can be read.
 func (b *batch) decode(ctx context.Context, deliveries []event.Delivery) (readable []item) {
-	for _, d := range deliveries {
+	for n, d := range deliveries {
+		if d.Delivered > 1 {
+			b.redelivered.Add(ctx, 1, metric.WithAttributes(attribute.String("subject", d.Message.Subject)))
+		}
 		record, err := event.Decode(d.Message)
 		if err != nil {
-			b.bad = append(b.bad, item{delivery: d, err: err})
+			b.bad = append(b.bad, item{n: n, delivery: d, err: err})
 			continue
 		}
-		readable = append(readable, item{delivery: d, record: record})
+		readable = append(readable, item{n: n, delivery: d, record: record})
 	}
 	return readable
 }
@@ -141,10 +169,10 @@ func (b *batch) accept(ctx context.Context, items []item) error {
 		half := len(items) / 2
 		return errors.Join(b.accept(ctx, items[:half]), b.accept(ctx, items[half:]))
 	case poison:
-		b.bad = append(b.bad, item{items[0].delivery, items[0].record, err})
+		b.bad = append(b.bad, items[0].failed(err))
 		return nil
 	case split:
-		b.alone = append(b.alone, item{items[0].delivery, items[0].record, err})
+		b.alone = append(b.alone, items[0].failed(err))
 		return nil
 	}
 	return b.giveBack(items)
@@ -152,6 +180,9 @@ func (b *batch) accept(ctx context.Context, items []item) error {
 
 // giveBack has items redelivered: the database is away, which is not their fault.
 func (b *batch) giveBack(items []item) error {
+	for i := range items {
+		items[i].err = b.last
+	}
 	b.again(items)
 	b.report.More = false
 	return b.last
@@ -185,6 +216,7 @@ func (b *batch) sortOut(ctx context.Context) error {
 
 func (b *batch) again(items []item) {
 	for _, it := range items {
+		b.spans.Ended(it.n, it.err)
 		_ = it.delivery.Again(againAfter) // it is redelivered in any case
 	}
 	b.report.Retried += len(items)
@@ -193,6 +225,7 @@ func (b *batch) again(items []item) {
 // bury keeps a message that can never be accepted as a dead letter, and only then
 // terminates it at the broker.
 func (b *batch) bury(ctx context.Context, it item) error {
+	b.spans.Ended(it.n, it.err)
 	err := b.store.DeadLetter(ctx, deadletter.Letter{
 		Data: it.delivery.Message.Data, Headers: it.delivery.Headers,
 		EventID: it.delivery.Message.ID, Type: it.delivery.Message.Type, Reason: it.err,

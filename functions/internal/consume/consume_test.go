@@ -114,8 +114,11 @@ func setup(t *testing.T, delivered uint64) *fixture {
 	t.Cleanup(runtime.Close)
 	err = runtime.Host(fn.Function{Name: "consumes", Wakes: []string{"next"}, New: func(e *fn.Env) error {
 		queue := broker(slices.Clone(f.messages))
-		f.source = consume.New(e, f.store, "next").Source("test", &queue)
-		return nil
+		consumption, err := consume.New(e, f.store, "next")
+		if err == nil {
+			f.source = consumption.Source("test", &queue)
+		}
+		return err
 	}})
 	if err != nil {
 		t.Fatal(err)

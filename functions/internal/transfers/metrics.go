@@ -53,9 +53,7 @@ func Watch(e *fn.Env, store *transfer.Store) error {
 	if err := errors.Join(errOpen, errOldest); err != nil {
 		return err
 	}
-	_, err = meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		ctx, cancel := context.WithTimeout(ctx, telemetry.MeasureTimeout)
-		defer cancel()
+	return telemetry.Measure(meter, func(ctx context.Context, o metric.Observer) error {
 		n, age, err := store.InProgress(ctx)
 		if err != nil {
 			return err
@@ -64,5 +62,4 @@ func Watch(e *fn.Env, store *transfer.Store) error {
 		o.ObserveFloat64(oldest, age.Seconds())
 		return nil
 	}, open, oldest)
-	return err
 }

@@ -49,5 +49,5 @@ func ExampleWaker() {
 	waker := &tick.Waker{Invoke: functions, Log: slog.New(slog.DiscardHandler), Life: context.Background()}
 	waker.Wake("relay") // returns at once
 	fmt.Println(<-woken)
-	// Output: POST http://relay/tick
+	// Output: POST http://relay/tick?wake
 }

@@ -47,7 +47,7 @@ func tickEvery(ctx context.Context, s Every, invoke http.RoundTripper, log *slog
 	defer ticks.Wait()
 	for {
 		ticks.Go(func() {
-			if err := send(ctx, invoke, s.Function); err != nil && ctx.Err() == nil {
+			if err := send(ctx, invoke, s.Function, Path); err != nil && ctx.Err() == nil {
 				log.WarnContext(ctx, "tick not taken", "function", s.Function, "error", err.Error())
 			}
 		})
@@ -63,8 +63,8 @@ func tickEvery(ctx context.Context, s Every, invoke http.RoundTripper, log *slog
 const maxAnswer = 64 << 10
 
 // send ticks a function and waits for its answer, whatever its status.
-func send(ctx context.Context, invoke http.RoundTripper, function string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+function+Path, http.NoBody)
+func send(ctx context.Context, invoke http.RoundTripper, function, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+function+path, http.NoBody)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,8 @@ type Config struct {
 	// every Poll.
 	Budget, Linger, Poll time.Duration
 	Log                  *slog.Logger
+	Function             string // for the metrics
+	Metrics              *Metrics
 	// Life ends when the process shuts down; ticks in progress then end.
 	Life    context.Context
 	Running *sync.WaitGroup // the ticks in progress
@@ -86,7 +88,13 @@ func (t *ticker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t.config.Log.DebugContext(ctx, "tick", "claimed", total.Claimed, "done", total.Done, "retried", total.Retried,
 			"dead", total.Dead, "lost_lease", total.LostLease, "ms", time.Since(started).Milliseconds())
 	}
-	if err := errors.Join(failures...); err != nil {
+	cause := causeOf(r)
+	for i, d := range t.drains {
+		t.config.Metrics.worked(ctx, t.config.Function, d.source.Name, cause, reports[i])
+	}
+	err := errors.Join(failures...)
+	t.config.Metrics.ticked(ctx, t.config.Function, cause, time.Since(started), err)
+	if err != nil {
 		problem.Write(w, err)
 		return
 	}

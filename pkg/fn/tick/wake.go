@@ -15,9 +15,10 @@ const wakeTimeout = 50 * time.Millisecond
 // tick. It is best effort: a wake that fails costs latency, never data. Its zero value
 // wakes nothing.
 type Waker struct {
-	Invoke http.RoundTripper // nil: nothing is woken
-	Log    *slog.Logger
-	Life   context.Context // ends when the process shuts down, and wakes nothing after
+	Invoke  http.RoundTripper // nil: nothing is woken
+	Log     *slog.Logger
+	Life    context.Context // ends when the process shuts down, and wakes nothing after
+	Metrics *Metrics
 
 	mutex sync.Mutex
 	wakes map[string]*wake // by function
@@ -64,8 +65,9 @@ func (o *wake) run() {
 func (o *wake) once() bool {
 	w := o.waker
 	ctx, cancel := context.WithTimeout(w.Life, wakeTimeout)
-	err := send(ctx, w.Invoke, o.function)
+	err := send(ctx, w.Invoke, o.function, Path+"?"+causeWake)
 	cancel()
+	w.Metrics.woke(w.Life, o.function, err)
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if err != nil {

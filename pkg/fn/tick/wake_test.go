@@ -51,7 +51,7 @@ func TestWakesCoalesce(t *testing.T) {
 		}
 		group.Wait()
 		synctest.Wait()
-		if len(arrived) != 1 || arrived[0] != "POST http://relay/tick" {
+		if len(arrived) != 1 || arrived[0] != "POST http://relay/tick?wake" {
 			t.Errorf("the wakes %q are on their way at once, want one", arrived)
 		}
 		close(let)

@@ -1,0 +1,91 @@
+package fn
+
+import (
+	"net/http"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	otel "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/miniserversystem/miniserver/pkg/telemetry"
+)
+
+// observe gives each request a span and counts it, where the settings ask for either.
+//
+// A tick gets neither: most find nothing. The batches that it works on have spans
+// (telemetry.StartBatch), and ticks have metrics of their own (tick.Metrics).
+func (e *Env) observe(next http.Handler) (http.Handler, error) {
+	traces, err := e.rt.TracerProvider()
+	if err != nil {
+		return nil, err
+	}
+	meters, err := e.rt.MeterProvider()
+	if err != nil {
+		return nil, err
+	}
+	untraced := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(telemetry.Untraced(r, traces, e.continues(r))))
+		})
+	}
+	if e.Function.Schedule > 0 || !e.rt.Traced() && !e.rt.Metered() {
+		return untraced(next), nil
+	}
+	name := attribute.String("faas.name", e.Function.Name)
+	var carrier propagation.TextMapPropagator = telemetry.W3C
+	if !e.rt.Traced() {
+		carrier = propagation.NewCompositeTextMapPropagator() // untraced has read the headers
+	}
+	observed := otelhttp.NewHandler(next, e.Function.Name,
+		otelhttp.WithTracerProvider(traces), otelhttp.WithMeterProvider(meters), otelhttp.WithPropagators(carrier),
+		otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) }),
+		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !e.continues(r) }),
+		otelhttp.WithSpanOptions(trace.WithAttributes(name)),
+		otelhttp.WithMetricAttributesFn(func(*http.Request) []attribute.KeyValue { return []attribute.KeyValue{name} }),
+	)
+	if !e.rt.Traced() {
+		return untraced(observed), nil
+	}
+	return observed, nil
+}
+
+// continues reports whether the trace that a request names goes on here.
+func (e *Env) continues(r *http.Request) bool {
+	return e.ContinuesTrace == nil || r.Header.Get("Traceparent") != "" && e.ContinuesTrace(r)
+}
+
+// calls gives each call of another function a span, where traces are sent.
+func (e *Env) calls(transport http.RoundTripper) (http.RoundTripper, error) {
+	if !e.rt.Traced() {
+		return transport, nil
+	}
+	traces, err := e.rt.TracerProvider()
+	if err != nil {
+		return nil, err
+	}
+	return called{transport, traces.Tracer(scope)}, nil
+}
+
+// scope is the tracer's name of calls.
+const scope = "github.com/miniserversystem/miniserver/pkg/fn"
+
+// called is not otelhttp's transport, whose spans have the URL with its query.
+type called struct {
+	http.RoundTripper
+	tracer trace.Tracer
+}
+
+func (c called) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, span := c.tracer.Start(r.Context(), "call "+r.URL.Host, trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	r = r.WithContext(ctx)
+	r.Header = r.Header.Clone()
+	telemetry.Inject(ctx, r.Header)
+	response, err := c.RoundTripper.RoundTrip(r)
+	if err != nil {
+		span.SetStatus(otel.Error, err.Error())
+	}
+	return response, err
+}
