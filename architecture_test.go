@@ -28,7 +28,7 @@ const module = "github.com/miniserversystem/miniserver"
 // layers is the import rule: a package may import packages of lower layers, and
 // of its own layer only where peers says so.
 var layers = [][]string{
-	{"pkg/fault", "pkg/cache", "pkg/settings", "proto/*"},
+	{"pkg/fault", "pkg/cache", "pkg/settings", "pkg/spans", "proto/*"},
 	{"pkg/telemetry", "pkg/cursor", "pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
 	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
 	{"pkg/outbox"},

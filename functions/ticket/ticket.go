@@ -16,7 +16,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
 // The routes: joining, the caller's tickets, one of them, and leaving.
@@ -154,7 +154,7 @@ func (f *function) joined(ctx context.Context, in *joinRequest) (*fn.Stored, err
 		return nil, err
 	}
 	joined, replayed, err := f.store.Join(ctx, matchmaking.Join{
-		UserID: auth.From(ctx).UserID, Mode: in.Mode, Key: key, Attributes: attributes, Traceparent: telemetry.Traceparent(ctx),
+		UserID: auth.From(ctx).UserID, Mode: in.Mode, Key: key, Attributes: attributes, Traceparent: spans.Traceparent(ctx),
 	})
 	if err != nil {
 		return nil, err

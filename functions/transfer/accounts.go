@@ -6,7 +6,7 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -72,7 +72,7 @@ type openRequest struct {
 func (f *function) open(ctx context.Context, in *openRequest) (*fn.Stored, error) {
 	o := transfer.Open{
 		Client: auth.From(ctx).Subject, Key: in.Key(), Owner: in.Body.Owner, Currency: in.Body.Currency,
-		Retention: f.env.Settings.IdempotencyRetention, Traceparent: telemetry.Traceparent(ctx),
+		Retention: f.env.Settings.IdempotencyRetention, Traceparent: spans.Traceparent(ctx),
 	}
 	if text := in.Body.Balance.text; text != "" && !transfer.IsZero(text) {
 		first, err := transfer.ParseAmount(text)

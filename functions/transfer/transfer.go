@@ -10,7 +10,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -114,7 +114,7 @@ func (f *function) send(ctx context.Context, in *sendRequest) (*fn.Stored, error
 	caller := auth.From(ctx)
 	a, err := f.store.Transfer(ctx, transfer.Request{
 		Client: caller.Subject, Key: in.Key(), Owner: caller.UserID,
-		From: in.Body.From, To: in.Body.To, Amount: parsed, Traceparent: telemetry.Traceparent(ctx),
+		From: in.Body.From, To: in.Body.To, Amount: parsed, Traceparent: spans.Traceparent(ctx),
 	})
 	return f.stored(ctx, in.Key(), a, err)
 }
@@ -126,7 +126,7 @@ type reverseRequest struct {
 
 func (f *function) reverse(ctx context.Context, in *reverseRequest) (*fn.Stored, error) {
 	a, err := f.store.Reverse(ctx, transfer.Request{
-		Client: auth.From(ctx).Subject, Key: in.Key(), Traceparent: telemetry.Traceparent(ctx),
+		Client: auth.From(ctx).Subject, Key: in.Key(), Traceparent: spans.Traceparent(ctx),
 	}, in.TransferID)
 	return f.stored(ctx, in.Key(), a, err)
 }

@@ -15,7 +15,7 @@ import (
 // observe gives each request a span and counts it, where the settings ask for either.
 //
 // A tick gets neither: most find nothing. The batches that it works on have spans
-// (telemetry.StartBatch), and ticks have metrics of their own (tick.Metrics).
+// (spans.Start), and ticks have metrics of their own (tick.Metrics).
 func (e *Env) observe(next http.Handler) (http.Handler, error) {
 	traces, err := e.rt.TracerProvider()
 	if err != nil {

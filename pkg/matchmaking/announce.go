@@ -320,13 +320,13 @@ func (a *Announcer) publish(ctx context.Context, entries []entry, places map[str
 	if len(messages) == 0 {
 		return results
 	}
-	ctx, spans := outbox.Trace(ctx, messages, others...)
-	defer spans.End()
+	ctx, traced := outbox.Trace(ctx, messages, others...)
+	defer traced.End()
 	publishing, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	stored := false
 	for i, err := range a.Publisher.Publish(publishing, messages) {
-		spans.Ended(i, err)
+		traced.Ended(i, err)
 		results[ids[i]] = err
 		stored = stored || err == nil
 	}

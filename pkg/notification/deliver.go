@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/miniserversystem/miniserver/pkg/lease"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
 // Outgoing is a notification on its way to its recipient.
@@ -114,14 +114,14 @@ func (d *Deliverer) Step(ctx context.Context) (lease.Report, error) {
 		return lease.Report{}, err
 	}
 	sending, cancel := context.WithDeadline(context.WithoutCancel(ctx), claim.Deadline)
-	ctx, spans := telemetry.StartBatch(ctx, telemetry.BatchOf{Operation: "deliver", Of: "notification", Kind: trace.SpanKindClient},
+	ctx, traced := spans.Start(ctx, spans.About{Operation: "deliver", Of: "notification", Kind: trace.SpanKindClient},
 		len(claim.Rows), func(i int) (id, traceparent string) { return textID(claim.Rows[i].ID), claim.Rows[i].Row.Traceparent })
-	defer spans.End() // when the rows are SENT
-	results := d.send(ctx, sending, claim.Rows, spans)
+	defer traced.End() // when the rows are SENT
+	results := d.send(ctx, sending, claim.Rows, traced)
 	cancel()
 	var outcome lease.Outcome
 	for i, row := range claim.Rows {
-		spans.Ended(i, results[i])
+		traced.Ended(i, results[i])
 		d.sort(ctx, row, results[i], &outcome)
 	}
 	report, err := claim.Settle(ctx, outcome)
@@ -170,7 +170,7 @@ func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], resul
 
 // send returns one result for each row. Rows whose turn comes after the end of ctx, or
 // after sending's deadline, are not sent: their lease might end meanwhile.
-func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing], spans *telemetry.Batch) []error {
+func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing], traced *spans.Batch) []error {
 	results := make([]error, len(rows))
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -182,7 +182,7 @@ func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outg
 		outgoing := row.Row
 		outgoing.ID, outgoing.Attempt = textID(row.ID), row.Attempt
 		group.Go(func() error {
-			results[i] = d.sendOne(ctx, spans.Context(sending, i), outgoing)
+			results[i] = d.sendOne(ctx, traced.Context(sending, i), outgoing)
 			return nil
 		})
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/lease"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
 // Statuses of an outbox row. See docs/architecture.md for the diagram.
@@ -97,14 +97,14 @@ func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 		return lease.Report{}, err
 	}
 	b := encode(claim)
-	ctx, spans := Trace(ctx, b.messages)
-	defer spans.End()
+	ctx, traced := Trace(ctx, b.messages)
+	defer traced.End()
 	publishing, cancel := context.WithDeadline(ctx, claim.Deadline)
 	results := r.publisher.Publish(publishing, b.messages)
 	cancel()
 	b.sort(results)
 	for i, err := range results {
-		spans.Ended(i, err)
+		traced.Ended(i, err)
 	}
 	if len(b.Done) > 0 {
 		r.published()
@@ -123,12 +123,12 @@ func (r *Relay) Step(ctx context.Context) (lease.Report, error) {
 
 // Trace starts the spans of publishing messages. also is empty, or has for each message
 // the traceparent of a second request that caused it, whose trace gets a span, too.
-func Trace(ctx context.Context, messages []event.Message, also ...string) (context.Context, *telemetry.Batch) {
-	about := telemetry.BatchOf{Operation: "publish", Kind: trace.SpanKindProducer, Messages: len(messages)}
+func Trace(ctx context.Context, messages []event.Message, also ...string) (context.Context, *spans.Batch) {
+	about := spans.About{Operation: "publish", Kind: trace.SpanKindProducer, Messages: len(messages)}
 	if len(messages) > 0 {
 		about.Of = messages[0].Subject
 	}
-	return telemetry.StartBatch(ctx, about, len(messages)+len(also), func(i int) (id, traceparent string) {
+	return spans.Start(ctx, about, len(messages)+len(also), func(i int) (id, traceparent string) {
 		if n := i - len(messages); n >= 0 {
 			return messages[n].ID, also[n]
 		}

@@ -21,7 +21,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/miniserversystem/miniserver/pkg/notification"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
 // Options of a channel.
@@ -156,7 +156,7 @@ func (c *Channel) post(ctx context.Context, target string, o notification.Outgoi
 	request.Header.Set(standardwebhooks.HeaderWebhookID, o.ID)
 	request.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
 	request.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
-	if traceparent := telemetry.Recorded(ctx, o.Traceparent); traceparent != "" {
+	if traceparent := spans.Recorded(ctx, o.Traceparent); traceparent != "" {
 		request.Header.Set("Traceparent", traceparent)
 	}
 	// Not through an http.Client, which would put the Location of a redirect into its

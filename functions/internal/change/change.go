@@ -17,7 +17,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
 // Apply is Store.Grant or Store.Revoke.
@@ -39,7 +39,7 @@ func Register(e *fn.Env, route fn.Route, operation string, apply Apply) error {
 
 	change := func(ctx context.Context, c entitlement.Change, w entitlement.Write) (*fn.Stored, error) {
 		w.Key.Caller = auth.From(ctx).Subject
-		w.Traceparent = telemetry.Traceparent(ctx)
+		w.Traceparent = spans.Traceparent(ctx)
 		response, err := apply(store, ctx, c, w)
 		if err != nil {
 			return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/lease"
-	"github.com/miniserversystem/miniserver/pkg/telemetry"
+	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
 const (
@@ -80,13 +80,13 @@ func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report
 	if err != nil || len(deliveries) == 0 {
 		return lease.Report{}, err
 	}
-	ctx, spans := telemetry.StartBatch(ctx, telemetry.BatchOf{Operation: "accept", Of: deliveries[0].Message.Subject, Kind: trace.SpanKindConsumer},
+	ctx, traced := spans.Start(ctx, spans.About{Operation: "accept", Of: deliveries[0].Message.Subject, Kind: trace.SpanKindConsumer},
 		len(deliveries), func(i int) (id, traceparent string) {
 			return deliveries[i].Message.ID, deliveries[i].Message.Traceparent
 		})
-	defer spans.End()
+	defer traced.End()
 	// Only an empty Fetch says that nothing is left.
-	b := &batch{Consumption: c, spans: spans, report: lease.Report{Claimed: len(deliveries), More: true}}
+	b := &batch{Consumption: c, traced: traced, report: lease.Report{Claimed: len(deliveries), More: true}}
 	err = errors.Join(b.accept(ctx, b.decode(ctx, deliveries)), b.sortOut(ctx))
 	if b.report.Done > 0 {
 		c.wake()
@@ -97,7 +97,7 @@ func (c *Consumption) step(ctx context.Context, consumer Consumer) (lease.Report
 // batch holds the outcomes of the messages of one step.
 type batch struct {
 	*Consumption
-	spans    *telemetry.Batch
+	traced   *spans.Batch
 	report   lease.Report
 	bad      []item // to become dead letters
 	alone    []item // failed alone, for a reason that may pass
@@ -216,7 +216,7 @@ func (b *batch) sortOut(ctx context.Context) error {
 
 func (b *batch) again(items []item) {
 	for _, it := range items {
-		b.spans.Ended(it.n, it.err)
+		b.traced.Ended(it.n, it.err)
 		_ = it.delivery.Again(againAfter) // it is redelivered in any case
 	}
 	b.report.Retried += len(items)
@@ -225,7 +225,7 @@ func (b *batch) again(items []item) {
 // bury keeps a message that can never be accepted as a dead letter, and only then
 // terminates it at the broker.
 func (b *batch) bury(ctx context.Context, it item) error {
-	b.spans.Ended(it.n, it.err)
+	b.traced.Ended(it.n, it.err)
 	err := b.store.DeadLetter(ctx, deadletter.Letter{
 		Data: it.delivery.Message.Data, Headers: it.delivery.Headers,
 		EventID: it.delivery.Message.ID, Type: it.delivery.Message.Type, Reason: it.err,

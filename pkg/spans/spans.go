@@ -1,51 +1,35 @@
-package telemetry
+// Package spans makes the spans of work that no request waits for: events on their way,
+// in batches. Requests have theirs from pkg/telemetry.
+package spans
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"net/http"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// W3C carries trace contexts in the headers traceparent and tracestate.
-var W3C propagation.TraceContext
+// scope is the tracer's name.
+const scope = "github.com/miniserversystem/miniserver/pkg/spans"
 
-// scope is the tracer's name of spans that are made here.
-const scope = "github.com/miniserversystem/miniserver"
+// traceparentParts are version, trace id, span id and flags (W3C Trace Context). The
+// propagator of OpenTelemetry would make every domain import net/http.
+const traceparentParts = 4
 
-// Untraced returns a context for a request that gets no span of its own. Its log lines
-// have the trace id of its headers if continued, else a new one, and Batch can make spans
-// of what it works on.
-func Untraced(r *http.Request, provider trace.TracerProvider, continued bool) context.Context {
-	ctx := r.Context()
-	if continued {
-		ctx = W3C.Extract(ctx, propagation.HeaderCarrier(r.Header))
+// Traceparent returns the W3C traceparent of ctx, or "".
+func Traceparent(ctx context.Context) string {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return ""
 	}
-	span := untraced{provider: provider, context: trace.SpanContextFromContext(ctx)}
-	if !span.context.IsValid() {
-		var config trace.SpanContextConfig
-		_, _ = rand.Read(config.TraceID[:]) // never fails
-		_, _ = rand.Read(config.SpanID[:])
-		span.context = trace.NewSpanContext(config)
-	}
-	return trace.ContextWithSpan(ctx, span)
+	return fmt.Sprintf("00-%s-%s-%s", span.TraceID(), span.SpanID(), span.TraceFlags()&trace.FlagsSampled)
 }
-
-// untraced is a span that records nothing.
-type untraced struct {
-	noop.Span
-	context  trace.SpanContext
-	provider trace.TracerProvider
-}
-
-func (s untraced) SpanContext() trace.SpanContext       { return s.context }
-func (s untraced) TracerProvider() trace.TracerProvider { return s.provider }
 
 // Recorded returns the traceparent of ctx if its span is recorded, else otherwise.
 func Recorded(ctx context.Context, otherwise string) string {
@@ -53,16 +37,6 @@ func Recorded(ctx context.Context, otherwise string) string {
 		return otherwise
 	}
 	return Traceparent(ctx)
-}
-
-// Inject writes the trace context of ctx to h.
-func Inject(ctx context.Context, h http.Header) { W3C.Inject(ctx, propagation.HeaderCarrier(h)) }
-
-// Traceparent returns the W3C traceparent of ctx, or "".
-func Traceparent(ctx context.Context) string {
-	carrier := propagation.MapCarrier{}
-	W3C.Inject(ctx, carrier)
-	return carrier["traceparent"]
 }
 
 // Batch is work on many messages at once. Each message has a span in the trace of the
@@ -74,18 +48,18 @@ type Batch struct {
 	spans []trace.Span // nil where a message has none
 }
 
-// BatchOf describes a batch.
-type BatchOf struct {
+// About describes a batch.
+type About struct {
 	Operation string // "publish", "accept", "deliver"
 	Of        string // what: a subject, a channel
 	Kind      trace.SpanKind
 	Messages  int // how many there are, if not one for each span
 }
 
-// StartBatch starts the spans of a batch of n messages. message returns the id of each,
+// Start starts the spans of a batch of n messages. message returns the id of each,
 // and the traceparent of the request that caused it, which may be empty. The context is
 // for work on all of them.
-func StartBatch(ctx context.Context, about BatchOf, n int, message func(int) (id, traceparent string)) (context.Context, *Batch) {
+func Start(ctx context.Context, about About, n int, message func(int) (id, traceparent string)) (context.Context, *Batch) {
 	b := &Batch{own: noop.Span{}}
 	provider := trace.SpanFromContext(ctx).TracerProvider()
 	if _, off := provider.(noop.TracerProvider); off {
@@ -126,11 +100,19 @@ func StartBatch(ctx context.Context, about BatchOf, n int, message func(int) (id
 
 // parse returns the context that a traceparent names, an invalid one if it is broken.
 func parse(traceparent string) trace.SpanContext {
-	if traceparent == "" {
+	parts := strings.Split(traceparent, "-")
+	if len(parts) != traceparentParts || parts[0] != "00" || len(parts[3]) != 2 {
+		return trace.SpanContext{} // ours are of version 00
+	}
+	traceID, errTrace := trace.TraceIDFromHex(parts[1])
+	spanID, errSpan := trace.SpanIDFromHex(parts[2])
+	flags, errFlags := strconv.ParseUint(parts[3], 16, 8)
+	if errTrace != nil || errSpan != nil || errFlags != nil {
 		return trace.SpanContext{}
 	}
-	ctx := W3C.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})
-	return trace.SpanContextFromContext(ctx)
+	return trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: traceID, SpanID: spanID, TraceFlags: trace.TraceFlags(flags) & trace.FlagsSampled, Remote: true,
+	})
 }
 
 // Context returns ctx for work on message i alone.
