@@ -38,13 +38,18 @@ func (e *Env) observe(next http.Handler) (http.Handler, error) {
 	if !e.rt.Traced() {
 		carrier = propagation.NewCompositeTextMapPropagator() // untraced has read the headers
 	}
-	observed := otelhttp.NewHandler(next, e.Function.Name,
+	measured := otelhttp.NewHandler(next, e.Function.Name,
 		otelhttp.WithTracerProvider(traces), otelhttp.WithMeterProvider(meters), otelhttp.WithPropagators(carrier),
 		otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) }),
 		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !e.continues(r) }),
 		otelhttp.WithSpanOptions(trace.WithAttributes(name)),
-		otelhttp.WithMetricAttributesFn(func(*http.Request) []attribute.KeyValue { return []attribute.KeyValue{name} }),
 	)
+	observed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A new one: in one process the context of the gateway's request comes along.
+		labels := &otelhttp.Labeler{}
+		labels.Add(name)
+		measured.ServeHTTP(w, r.WithContext(otelhttp.ContextWithLabeler(r.Context(), labels)))
+	})
 	if !e.rt.Traced() {
 		return untraced(observed), nil
 	}

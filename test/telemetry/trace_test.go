@@ -318,3 +318,37 @@ func TestLogLevel(t *testing.T) {
 		t.Errorf("at error a grant has %d lines, want none", n)
 	}
 }
+
+// A grant and its way to the client are counted, by function, route and result. Labels
+// are ours: a caller's Host is none.
+func TestGrantIsCounted(t *testing.T) {
+	t.Parallel()
+	s := system.Start(t, "WAKES=false", "METRICS_ADDRESS=127.0.0.1:0")
+	system.WantStatus(t, s.Grant("k", "u_1", "item1", "Host: made.up"), http.StatusOK)
+	system.WantStatus(t, s.Call(http.MethodGet, "/v1/me", "no token", ""), http.StatusUnauthorized)
+	s.DeliverAll()
+	metrics, err := s.Runtime.Metrics()
+	kit.Must(t, err)
+	answer := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	for _, want := range []string{
+		`http_server_request_duration_seconds_count{faas_name="gateway",http_request_method="POST",http_response_status_code="200",http_route="/v1/entitlements/grants"} 1`,
+		`http_server_request_duration_seconds_count{faas_name="grant",http_request_method="POST",http_response_status_code="200",http_route="/v1/entitlements/grants"} 1`,
+		`http_server_request_duration_seconds_count{faas_name="gateway",http_request_method="GET",http_response_status_code="401",http_route="/v1/me"} 1`,
+		`tick_items_total{cause="schedule",function="relay",outcome="done",source="entitlement"} 1`,
+		`tick_items_total{cause="schedule",function="notify",outcome="claimed",source="entitlement.events"} 1`,
+		`tick_duration_seconds_count{cause="schedule",function="deliver",result="ok"} 1`,
+		`notification_sent_after_seconds_count{event_type="EntitlementGranted"} 1`,
+		`notification_attempts_total{result="delivered"} 1`,
+		`outbox_backlog{outbox="entitlement",status="PENDING"} 0`,
+		`notification_backlog{status="FAILED"} 0`,
+		`consumer_lag{subject="entitlement.events"} 0`,
+	} {
+		if !strings.Contains(answer.Body.String(), "\n"+want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, answer.Body)
+		}
+	}
+	if strings.Contains(answer.Body.String(), "made.up") {
+		t.Error("a caller made up a label")
+	}
+}
