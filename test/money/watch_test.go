@@ -52,7 +52,7 @@ func TestTransfersAreWatched(t *testing.T) {
 		`transfer_ended_total{code="INSUFFICIENT_BALANCE",status="FAILED"}`: 1,
 		`transfer_ended_total{code="TIMEOUT",status="FAILED"}`:              1,
 		`transfer_in_progress_dwell_seconds_count{status="FAILED"}`:         2,
-		`transfer_in_progress`: 0,
+		`transfer_in_progress`:                                  0,
 		`outbox_backlog{outbox="entitlement",status="PENDING"}`: 0,
 	} {
 		if got := metric(s, t, series); got != want {
