@@ -193,10 +193,15 @@ func TestTakenPortIsAvoided(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	// Also when only bind finds the port taken, not FreePort.
+	// Also when only bind finds the port taken, not FreePort. Without a user its watcher
+	// would end the server before it tries.
+	if p.users, err = p.share(servertest.Context(t)); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.run(servertest.Context(t), Options{Binaries: servertest.Binaries(t)}); !errors.Is(err, proc.ErrPortTaken) {
 		t.Errorf("on a taken port: %v, want ErrPortTaken", err)
 	}
+	p.users.Close()
 	p = started(t, dir)
 	if p.port == port {
 		t.Error("started on a taken port")
