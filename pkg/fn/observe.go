@@ -34,16 +34,18 @@ func (e *Env) observe(next http.Handler) (http.Handler, error) {
 		return untraced(next), nil
 	}
 	name := attribute.String("faas.name", e.Function.Name)
-	var carrier propagation.TextMapPropagator = telemetry.W3C
-	if !e.rt.Traced() {
-		carrier = propagation.NewCompositeTextMapPropagator() // untraced has read the headers
-	}
-	measured := otelhttp.NewHandler(next, e.Function.Name,
-		otelhttp.WithTracerProvider(traces), otelhttp.WithMeterProvider(meters), otelhttp.WithPropagators(carrier),
+	options := []otelhttp.Option{
+		otelhttp.WithTracerProvider(traces), otelhttp.WithMeterProvider(meters),
 		otelhttp.WithFilter(func(r *http.Request) bool { return !isProbe(r.URL.Path) }),
-		otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !e.continues(r) }),
 		otelhttp.WithSpanOptions(trace.WithAttributes(name)),
-	)
+	}
+	if e.rt.Traced() {
+		options = append(options, otelhttp.WithPropagators(telemetry.W3C),
+			otelhttp.WithPublicEndpointFn(func(r *http.Request) bool { return !e.continues(r) }))
+	} else { // untraced reads the headers
+		options = append(options, otelhttp.WithPropagators(propagation.NewCompositeTextMapPropagator()))
+	}
+	measured := otelhttp.NewHandler(next, e.Function.Name, options...)
 	observed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A new one: in one process the context of the gateway's request comes along.
 		labels := &otelhttp.Labeler{}

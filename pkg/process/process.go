@@ -157,6 +157,7 @@ func (p *Process) Close() {
 	case <-time.After(closeTimeout):
 		p.Log.Warn("a tick did not end in time; its leases will")
 	}
+	p.closeTelemetry() // the last metrics are read from the stores
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.nats != nil {
@@ -175,5 +176,4 @@ func (p *Process) Close() {
 	for _, pool := range p.pools {
 		pool.Close()
 	}
-	p.closeTelemetry()
 }

@@ -41,7 +41,7 @@ func NewTracing(s settings.Settings, instance string) (*Tracing, error) {
 	return &Tracing{sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithSampler(samplerOf(s)), sdk.WithResource(about))}, nil
 }
 
-// describe names the process to whoever reads its traces and metrics.
+// describe names the process in its traces and metrics.
 func describe(s settings.Settings, instance string) (*resource.Resource, error) {
 	name := s.ServiceName
 	if s.Function != "" {

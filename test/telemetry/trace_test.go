@@ -352,3 +352,22 @@ func TestGrantIsCounted(t *testing.T) {
 		t.Error("a caller made up a label")
 	}
 }
+
+// A process that ends sends its last spans, and the last metrics of stores before it
+// leaves them.
+func TestLastTracesAreSent(t *testing.T) {
+	t.Parallel()
+	c := collect(t)
+	s := system.Start(t, "WAKES=false", "OTEL_EXPORTER_OTLP_ENDPOINT="+c.URL)
+	s.Grant("k", "u_1", "item1", traceparent)
+	s.Runtime.Close()
+	c.mutex.Lock()
+	spans, raw := len(c.spans), c.raw.String()
+	c.mutex.Unlock()
+	if spans == 0 {
+		t.Error("the grant's spans were not sent")
+	}
+	if !strings.Contains(raw, "outbox.backlog") || strings.Contains(s.Log.String(), "were not sent") {
+		t.Error("the last metrics lack the outbox's backlog")
+	}
+}
