@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -29,13 +28,7 @@ import (
 func setupQueues(t testing.TB, environment ...string) *site {
 	t.Helper()
 	s := setupSite(t, append([]string{"GAME_SERVER=arena.example:7203"}, environment...)...)
-	ctx, cancel := context.WithCancel(context.Background())
-	var schedule sync.WaitGroup
-	schedule.Go(func() { s.Runtime.RunSchedule(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		schedule.Wait()
-	})
+	s.Schedule()
 	return s
 }
 

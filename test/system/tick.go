@@ -1,10 +1,12 @@
 package system
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/lease"
@@ -65,4 +67,17 @@ func (s *System) tick(function string) (report lease.Report, status int, body []
 		s.T.Errorf("the tick of %s answered %q: %v", function, body, err)
 	}
 	return report, response.StatusCode, body
+}
+
+// Schedule ticks the functions until the test ends, as a deployed system does: on a busy
+// machine a wake may be lost, which costs latency and no event.
+func (s *System) Schedule() {
+	s.T.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var schedule sync.WaitGroup
+	schedule.Go(func() { s.Runtime.RunSchedule(ctx) })
+	s.T.Cleanup(func() {
+		cancel()
+		schedule.Wait()
+	})
 }
