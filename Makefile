@@ -89,6 +89,10 @@ generate: tools ## Write the generated files: protobuf, OpenAPI, docs tables
 	cd proto && PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate
 	go run ./infra/generate
 
+.PHONY: vendored
+vendored: ## Fetch the browser libraries of functions/internal/assets/vendor.txt (needs npm)
+	@functions/internal/assets/fetch.sh
+
 .PHONY: proto-check
 proto-check: tools ## Check that the generated protobuf code is current
 	@rm -rf .local/proto-check && mkdir -p .local/proto-check
