@@ -13,8 +13,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
-// pages is the home page, which shows a person what there is to try, and the page
-// that a failed sign-in ends on.
+// pages is the home page, which shows a person what there is to try, the page around the
+// viewer of the API's description, and the page that a failed sign-in ends on.
 //
 //go:embed pages
 var pages embed.FS
@@ -28,10 +28,10 @@ const pageMaxAge = "public, max-age=300"
 
 func (g *gateway) registerPages() {
 	g.env.Mux.HandleFunc("GET /{$}", g.limited(file("home.html")))
-	for _, name := range []string{"home.js", "home.css", "icon.svg"} {
+	for _, name := range []string{"home.js", "home.css", "docs.js", "docs.css", "icon.svg"} {
 		g.env.Mux.HandleFunc("GET /"+name, g.limited(file(name)))
 	}
-	registerDocs(g.env.Mux, g.limited, g.cookies.prefix+sessionCookie)
+	g.registerDocs()
 }
 
 // file serves one of the pages.
@@ -40,11 +40,15 @@ func file(name string) http.HandlerFunc {
 	if err != nil {
 		panic(err) // it is embedded
 	}
+	return serve(name, content, pagePolicy)
+}
+
+func serve(name string, content []byte, policy string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
 		h.Set("Cache-Control", pageMaxAge)
-		h.Set("Content-Security-Policy", pagePolicy)
+		h.Set("Content-Security-Policy", policy)
 		h.Set("Referrer-Policy", "same-origin")
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/miniserversystem/miniserver/pkg/problem"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -33,7 +34,7 @@ func OpenAPI(functions []Function) ([]byte, error) {
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title: "MiniServerSystem", Version: "v1",
-			Description: "The backend that a game or an app with purchases needs. Errors are application/problem+json (RFC 9457) with a stable code; the examples of each status are its codes.",
+			Description: "The backend that a game or an app with purchases needs.\n\n" + errorCodes(),
 			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
 		},
 		Servers: []*huma.Server{{URL: "/"}},
@@ -71,6 +72,17 @@ func OpenAPI(functions []Function) ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")
 	return escaped(text), err
+}
+
+// errorCodes explains the codes of errors, in Markdown. The page /docs finds a code by the
+// beginning of its line.
+func errorCodes() string {
+	var out strings.Builder
+	out.WriteString("## Errors\n\nErrors are application/problem+json (RFC 9457) with a stable code, and the examples of each status are its codes.\n\n")
+	for _, code := range problem.Codes {
+		fmt.Fprintf(&out, "- `%s` (%d): %s\n", code.Code, code.Status, code.Do)
+	}
+	return out.String()
 }
 
 // operationOf is where item has the operation of a method.

@@ -28,7 +28,7 @@ var Codes = []Code{
 	{"role_missing", 403, "The caller needs another role; ask the issuer's administrator."},
 	{"csrf_refused", 403, "Send writes from a page of this site, with the header X-CSRF: 1."},
 	{"sign_in_stale", 403, "Sign in again at /login?again=true, and repeat this within five minutes."},
-	{"route_not_found", 404, "Look at the list above."},
+	{"route_not_found", 404, "There is no such route. /docs has all of them."},
 	{"not_found", 404, "There is no such thing, or it is not yours."},
 	{"entitlement_not_found", 404, "There is no such entitlement, or it is not yours."},
 	{"notification_not_found", 404, "There is no such notification, or it is not yours."},

@@ -149,3 +149,25 @@ func TestHTTPSOnly(t *testing.T) {
 		}
 	}
 }
+
+// Pages run scripts of this site only, none of them inline or by eval, and send nothing to
+// other sites. The viewer of the API's description writes styles of its own.
+func TestAttackPagePolicy(t *testing.T) {
+	t.Parallel()
+	s := system.StartAt(t, system.NewCodeIssuer(t))
+	for path, style := range map[string]string{"/": "'self'", "/docs": "'self' 'unsafe-inline'"} {
+		policy := map[string]string{}
+		for directive := range strings.SplitSeq(s.Call(http.MethodGet, path, "", "").Header.Get("Content-Security-Policy"), ";") {
+			name, sources, _ := strings.Cut(strings.TrimSpace(directive), " ")
+			policy[name] = sources
+		}
+		for name, want := range map[string]string{
+			"default-src": "'none'", "script-src": "'self'", "connect-src": "'self'", "style-src": style,
+			"base-uri": "'none'", "frame-ancestors": "'none'", "font-src": "", "frame-src": "", "worker-src": "", "object-src": "",
+		} {
+			if policy[name] != want {
+				t.Errorf("%s: %s %s, want %s", path, name, policy[name], want)
+			}
+		}
+	}
+}

@@ -79,7 +79,7 @@ func TestAttackLimitByAddress(t *testing.T) {
 		})
 	})
 	t.Run("every page of it", func(t *testing.T) {
-		pages := []string{"/", "/home.js", "/home.css", "/docs", "/openapi.json", "/login", "/login?return_to=//x", "/login/callback", "/v1/me"}
+		pages := []string{"/", "/home.js", "/home.css", "/docs", "/docs.js", "/openapi.json", "/login", "/login?return_to=//x", "/login/callback", "/v1/me"}
 		wantFlooded(t, s, nobody, func(n int) system.Answer { return s.Visitor().Do(http.MethodGet, pages[n%len(pages)], "") })
 		writes := []string{"/logout", "/login/link", system.GrantsPath, system.EventsPath, "/v1/me", "/v1/me/identities", "/v1/me/notifications/x/read"}
 		wantFlooded(t, s, nobody, func(n int) system.Answer {
