@@ -29,8 +29,9 @@ const module = "github.com/miniserversystem/miniserver"
 // of its own layer only where peers says so.
 var layers = [][]string{
 	{"pkg/fault", "pkg/cache", "pkg/settings", "pkg/spans", "proto/*"},
-	{"pkg/telemetry", "pkg/cursor", "pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit"},
-	{"pkg/lease", "pkg/idempotency", "pkg/deadletter"},
+	{"pkg/telemetry", "pkg/cursor", "pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit", "pkg/idempotency"},
+	{"pkg/act"},
+	{"pkg/lease", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},
 	{"pkg/agones", "pkg/jetstream", "pkg/live", "pkg/rabbitmq", "pkg/webhook", "migrations"},

@@ -13,6 +13,7 @@ import (
 	"github.com/miniserversystem/miniserver/functions/account"
 	"github.com/miniserversystem/miniserver/functions/announce"
 	"github.com/miniserversystem/miniserver/functions/cleanup"
+	"github.com/miniserversystem/miniserver/functions/console"
 	"github.com/miniserversystem/miniserver/functions/deliver"
 	"github.com/miniserversystem/miniserver/functions/entitlements"
 	"github.com/miniserversystem/miniserver/functions/gateway"
@@ -208,6 +209,18 @@ var All = []fn.Function{
 		Domains: []string{"notification"}, Stores: []fn.Store{fn.Postgres, fn.Redis, fn.NATS},
 		Rights:  rights.Rights{Keys: queueKeys, Reads: []string{"session:*"}, Listens: []string{live.Everybody}},
 		Timeout: 5 * time.Minute, Concurrency: 500, MaxScale: 10,
+	},
+	{
+		Name: "console", Summary: "shows operators what happens and what is stuck, and mends it",
+		New: console.New, Routes: console.Routes, Schedule: 10 * time.Second,
+		Domains: []string{"account", "entitlement", "notification", "transfer"},
+		Stores:  []fn.Store{fn.Postgres, fn.Redis, fn.NATS, fn.RabbitMQ},
+		Wakes:   []string{"console"}, // itself, to begin what was asked for
+		Rights: rights.Rights{
+			Keys:    append([]string{"session:*", "console:*"}, queueKeys...),
+			Watches: append([]rights.Consumer{settled}, notified...),
+		},
+		Timeout: 30 * time.Second, Concurrency: 16, MaxScale: 2,
 	},
 	{
 		Name: "cleanup", Summary: "deletes rows past their retention, creates audit partitions ahead of time",

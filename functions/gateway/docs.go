@@ -32,5 +32,4 @@ func (g *gateway) registerDocs() {
 		panic(err) // it is embedded
 	}
 	g.env.Mux.HandleFunc("GET /docs", g.limited(serve("docs.html", page.Bytes(), docsPolicy)))
-	g.env.Mux.HandleFunc("GET "+assets.Viewer.Path, g.limited(assets.Viewer.ServeHTTP))
 }

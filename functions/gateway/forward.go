@@ -69,9 +69,12 @@ func answered(response *http.Response) error {
 
 // between turns an error of a platform's proxy, between us and the function, into one of
 // ours: proxies answer in plain text when a function takes too long (504), is overloaded
-// or is missing (404, 502, 503). Functions answer errors as problems.
+// or is missing (404, 502, 503). Functions answer errors as problems, or as pages, which
+// have a policy.
 func between(response *http.Response) error {
 	switch {
+	case response.Header.Get("Content-Security-Policy") != "":
+		return nil
 	case response.StatusCode < http.StatusInternalServerError && response.StatusCode != http.StatusNotFound || fn.HasMediaType(response.Header.Get("Content-Type"), problem.ContentType):
 		return nil
 	case response.StatusCode == http.StatusGatewayTimeout:

@@ -98,7 +98,11 @@ func build(e *fn.Env) (*gateway, error) {
 func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		caller, err := g.admit(w, r, route)
-		if err != nil {
+		switch {
+		case err != nil && route.Page:
+			g.refuseVisitor(w, r, err)
+			return
+		case err != nil:
 			g.refuse(w, r, err)
 			return
 		}

@@ -6,10 +6,13 @@ import (
 	"html/template"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
 
+	"github.com/miniserversystem/miniserver/functions/internal/assets"
+	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
@@ -30,6 +33,9 @@ func (g *gateway) registerPages() {
 	g.env.Mux.HandleFunc("GET /{$}", g.limited(file("home.html")))
 	for _, name := range []string{"home.js", "home.css", "docs.js", "docs.css", "icon.svg"} {
 		g.env.Mux.HandleFunc("GET /"+name, g.limited(file(name)))
+	}
+	for _, library := range []*assets.File{assets.Viewer, assets.HTMX, assets.UPlot, assets.UPlotStyle} {
+		g.env.Mux.HandleFunc("GET "+library.Path, g.limited(library.ServeHTTP))
 	}
 	g.registerDocs()
 }
@@ -52,6 +58,26 @@ func serve(name string, content []byte, policy string) http.HandlerFunc {
 		h.Set("Referrer-Policy", "same-origin")
 		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
 	}
+}
+
+// refuseVisitor is refusePage for pages of people who sign in: those who are not signed in
+// may do so, and come back. Scripts of a page whose session has ended are told to have the
+// whole page do it.
+func (g *gateway) refuseVisitor(w http.ResponseWriter, r *http.Request, err error) {
+	if fault.Of(err) != fault.Unauthenticated {
+		g.refusePage(w, r, err)
+		return
+	}
+	if r.Header.Get("HX-Request") == "true" {
+		w.Header().Set("HX-Refresh", "true")
+		g.refuse(w, r, err)
+		return
+	}
+	if r.Method != http.MethodGet {
+		g.refusePage(w, r, err)
+		return
+	}
+	http.Redirect(w, r, loginPath+"?return_to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 }
 
 // refusePage is refuse for addresses that people open: browsers get a page that says what

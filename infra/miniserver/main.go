@@ -4,6 +4,7 @@
 //	miniserver ready                 ask the one that runs whether it is ready
 //	miniserver migrate [domain ...]  bring the databases up to date, all or these
 //	miniserver keys                  print a key pair for the gateway's statements
+//	miniserver ops ...               see what is stuck, and mend it; alone it lists its commands
 //
 // Its status is 0, 1 with one line that says what failed, or 2 for a command that
 // it does not know.
@@ -32,6 +33,7 @@ var commands = []command{
 	{"ready", false, ready},
 	{"migrate", true, migrate},
 	{"keys", false, keys},
+	{"ops", true, ops},
 }
 
 func main() {

@@ -24,7 +24,7 @@ func TestUnknownCommand(t *testing.T) {
 		if got != status || !whole || strings.Contains(line, "\n") || out.Len() > 0 {
 			t.Errorf("miniserver %s: status %d, %q", arguments, got, complaints.String())
 		}
-		if status == 2 && !strings.HasSuffix(line, "serve, ready, migrate, keys") {
+		if status == 2 && !strings.HasSuffix(line, "serve, ready, migrate, keys, ops") {
 			t.Errorf("miniserver %s does not list the commands: %s", arguments, line)
 		}
 	}

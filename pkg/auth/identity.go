@@ -17,7 +17,10 @@ const (
 	RolePlayer            = "player"
 	RoleEntitlementWriter = "entitlement-writer"
 	RoleOperator          = "operator"
+	RoleViewer            = "viewer" // sees what operators see, and changes nothing
 )
+
+var ours = []string{RolePlayer, RoleEntitlementWriter, RoleOperator, RoleViewer}
 
 // Identity is the caller.
 type Identity struct {
@@ -54,9 +57,7 @@ const maxRoles = 64
 // rolesOf returns the roles that count of a token's.
 func rolesOf(claimed []string) []string {
 	roles := slices.Clone(claimed)
-	if !slices.ContainsFunc(roles, func(role string) bool {
-		return role == RolePlayer || role == RoleEntitlementWriter || role == RoleOperator
-	}) {
+	if !slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(ours, role) }) {
 		roles = append(roles, RolePlayer)
 	}
 	slices.Sort(roles)

@@ -92,3 +92,13 @@ func Of(err error) Kind {
 	}
 	return Internal
 }
+
+// Detail is what callers may be told of err: the Detail of a fault, and of any other
+// error only that there was one.
+func Detail(err error) string {
+	var f *Error
+	if errors.As(err, &f) {
+		return f.Detail
+	}
+	return "It failed; the log says why."
+}

@@ -67,7 +67,10 @@ func refusals(r Route, own bool) []int {
 		http.StatusBadRequest, http.StatusUnauthorized, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusInternalServerError, http.StatusServiceUnavailable,
 	}, r.Refuses...)
-	if len(r.Roles) > 0 || r.Method != http.MethodGet { // a write with a cookie and without X-CSRF
+	if len(r.ShownTo) > 0 {
+		statuses = append(statuses, http.StatusNotFound)
+	}
+	if len(r.Roles) > 0 && !slices.Equal(r.Roles, r.ShownTo) || r.Method != http.MethodGet { // a write with a cookie and without X-CSRF
 		statuses = append(statuses, http.StatusForbidden)
 	}
 	if r.hasBody() {

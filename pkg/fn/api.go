@@ -116,6 +116,21 @@ func Handle[I, O any](e *Env, route Route, handler func(context.Context, *I) (*O
 	definePrintable(e.api.OpenAPI())
 }
 
+// HandlePage registers the handler of a page: the caller is identified and has one of the
+// route's roles.
+func HandlePage(e *Env, route Route, handler http.HandlerFunc) {
+	e.Mux.HandleFunc(route.Pattern(), func(w http.ResponseWriter, r *http.Request) {
+		identity, err := e.Authorize(w, r, route)
+		if err != nil {
+			problem.Write(w, e.problem(r.Context(), err))
+			return
+		}
+		ctx, cancel := context.WithTimeout(auth.WithIdentity(r.Context(), identity), e.timeout())
+		defer cancel()
+		handler(w, r.WithContext(ctx))
+	})
+}
+
 // admit lets a request through whose caller may make it.
 func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {

@@ -89,6 +89,9 @@ type Route struct {
 	Description string
 	// Roles of which the caller must have one; if empty, any signed-in caller may.
 	Roles []string
+	// ShownTo are the roles of which a caller must have one for the route to exist: it
+	// answers all others 404. If empty, it exists for everybody.
+	ShownTo []string
 	// Self routes are about the caller's own data, so the gateway finds out their user
 	// id. Callers with one of AnyUserRoles reach the data of any user.
 	Self         bool
@@ -103,6 +106,9 @@ type Route struct {
 	// Quota bounds how often one caller may use the route, where that is costly,
 	// below what all their requests together may be.
 	Quota Quota
+	// Page routes answer browsers with HTML, and are not part of the API. People who are not
+	// signed in are sent to sign in.
+	Page bool
 	// Debug routes exist only where DEBUG_ENDPOINTS is true.
 	Debug bool
 }
@@ -116,8 +122,12 @@ type Quota struct {
 // Pattern is the route in ServeMux syntax.
 func (r Route) Pattern() string { return r.Method + " " + r.Path }
 
-// Admit returns auth.ErrForbidden to callers who may not use the route.
+// Admit returns auth.ErrForbidden to callers who may not use the route, and errNoRoute to
+// those to whom it does not exist.
 func (r Route) Admit(caller auth.Identity) error {
+	if len(r.ShownTo) > 0 && !caller.Has(r.ShownTo...) {
+		return errNoRoute
+	}
 	if len(r.Roles) > 0 && !caller.Has(r.Roles...) {
 		return auth.ErrForbidden
 	}

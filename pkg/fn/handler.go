@@ -96,6 +96,8 @@ func readable(r *http.Request) error {
 	return nil
 }
 
+var errNoRoute = fault.New(fault.NotFound, "route_not_found", "There is nothing at this path; /docs lists what there is.")
+
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // notFound answers what no route takes: 405 with Allow where another method
@@ -110,7 +112,7 @@ func notFound(mux *http.ServeMux) http.HandlerFunc {
 			}
 		}
 		if len(allowed) == 0 || !clean(r) {
-			problem.Write(w, problem.New(http.StatusNotFound, "route_not_found", "There is nothing at this path; /docs lists what there is."))
+			problem.Write(w, errNoRoute)
 			return
 		}
 		w.Header().Set("Allow", strings.Join(allowed, ", "))

@@ -59,6 +59,9 @@ func OpenAPI(functions []Function) ([]byte, error) {
 			events = append(events, event)
 		}
 		for _, route := range f.Routes {
+			if route.Page {
+				continue
+			}
 			if err := describe(*operationOf(part.Paths[route.Path], route.Method), route, f.Public, part.Components.Schemas); err != nil {
 				return nil, err
 			}

@@ -15,6 +15,7 @@ import (
 
 // Prefixes of TypeIDs.
 const (
+	Act          = "act"
 	Match        = "m"
 	Notification = "n"
 	Transfer     = "t"

@@ -158,3 +158,51 @@ func millis(text string) time.Time {
 	ms, _ := strconv.ParseInt(text, 10, 64) // join.lua wrote it
 	return moment(ms)
 }
+
+// State is what is going on in a queue.
+type State struct {
+	Mode        string
+	Waiting     int           // tickets
+	Oldest      time.Duration // how long the first of them has waited
+	Unannounced int           // matches whose events are not known to have arrived
+	Dead        int           // matches that could not be announced at all
+	RecentWait  time.Duration // how long recently matched players waited, 0 if there are none
+}
+
+// States returns the state of each queue. It runs no script. Its error is
+// fault.Unavailable.
+func (s *Store) States(ctx context.Context) ([]State, error) {
+	pipe := s.client.Pipeline()
+	type answers struct {
+		depth, unannounced, dead *redis.IntCmd
+		first                    *redis.ZSliceCmd
+		stats                    *redis.SliceCmd
+	}
+	asked := make([]answers, len(s.rules.Modes))
+	for i, mode := range s.rules.Modes {
+		queue := key("queue", mode.Name)
+		asked[i] = answers{
+			depth: pipe.ZCard(ctx, queue), first: pipe.ZRangeWithScores(ctx, queue, 0, 0),
+			unannounced: pipe.XLen(ctx, eventsKey(mode.Name)), dead: pipe.XLen(ctx, key("dead", mode.Name)),
+			stats: pipe.HMGet(ctx, key("stats", mode.Name), "matched_at", "wait_ms"),
+		}
+	}
+	now := pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, unreachable(err)
+	}
+	states := make([]State, len(asked))
+	for i, a := range asked {
+		states[i] = State{
+			Mode: s.rules.Modes[i].Name, Waiting: int(a.depth.Val()), Unannounced: int(a.unannounced.Val()), Dead: int(a.dead.Val()),
+		}
+		if first := a.first.Val(); len(first) > 0 {
+			states[i].Oldest = max(now.Val().Sub(moment(int64(first[0].Score))), 0)
+		}
+		if stats := a.stats.Val(); now.Val().Sub(millis(text(stats[0]))) < estimateFor {
+			wait, _ := strconv.ParseInt(text(stats[1]), 10, 64) // the scripts wrote it
+			states[i].RecentWait = time.Duration(wait) * time.Millisecond
+		}
+	}
+	return states, nil
+}

@@ -29,6 +29,14 @@ const (
 	Failed    = lease.Failed
 )
 
+// Finished describes an outbox table to operators, who requeue its FAILED rows.
+func Finished(pool *pgxpool.Pool, table string) lease.Finished {
+	return lease.Finished{
+		Pool: pool, Name: table, ID: "event_id", Done: "published_at", Owner: "aggregate_key",
+		Format: uuid.UUID.String, Parse: uuid.Parse,
+	}
+}
+
 // Errors by which a Publisher distinguishes the broker's faults from the event's.
 var (
 	// ErrBroker: the broker is away or full. The event is returned and uses up no

@@ -39,6 +39,16 @@ func (s *Store) EndSubject(ctx context.Context, issuer, subject string) (ended i
 	return s.end(ctx, subjectKey(issuer, subject))
 }
 
+// Count returns how many sessions of a subject may be alive: those that ended early by the
+// idle limit count until their absolute one.
+func (s *Store) Count(ctx context.Context, issuer, subject string) (int, error) {
+	n, err := s.client.ZCard(ctx, subjectKey(issuer, subject)).Result()
+	if err != nil {
+		return 0, unreachable("count sessions", err)
+	}
+	return int(n), nil
+}
+
 // end ends the sessions of an index, and empties it.
 func (s *Store) end(ctx context.Context, index string) (ended int, err error) {
 	for {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"strings"
 )
 
 // Markdown renders all settings as docs/configuration.md.
@@ -39,4 +40,57 @@ This page is generated from pkg/settings; change it there.
 		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", tag.Get("env"), value, bounds, meaning)
 	}
 	return out.Bytes()
+}
+
+// InForce is a setting as a process has it.
+type InForce struct {
+	Name    string `json:"name" example:"TICK_BUDGET"`
+	Value   string `json:"value" doc:"Empty for a secret." example:"20s"`
+	Default string `json:"default" example:"20s"`
+	Secret  bool   `json:"secret" doc:"Whether the value is not shown." example:"false"`
+	Set     bool   `json:"set" doc:"Whether it differs from the default." example:"false"`
+	Meaning string `json:"meaning" example:"How long a tick may work."`
+}
+
+// List returns all settings of s, without the values of secrets. Of an address only the
+// host is shown: the rest may hold a password.
+func (s Settings) List() []InForce {
+	values := reflect.ValueOf(s)
+	var list []InForce
+	for i := range values.NumField() {
+		tag := values.Type().Field(i).Tag
+		name := tag.Get("env")
+		if name == "" {
+			continue
+		}
+		one := InForce{Name: name, Default: tag.Get("envDefault"), Meaning: tag.Get("doc"), Secret: tag.Get("secret") == "true"}
+		one.Value = written(values.Field(i))
+		one.Set = one.Value != one.Default
+		if one.Secret {
+			one.Value = ""
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// written is a value as it would be written in the environment.
+func written(v reflect.Value) string {
+	if v.Kind() != reflect.Slice {
+		return withoutPassword(fmt.Sprint(v.Interface()))
+	}
+	parts := make([]string, v.Len())
+	for i := range parts {
+		parts[i] = withoutPassword(fmt.Sprint(v.Index(i).Interface()))
+	}
+	return strings.Join(parts, ",")
+}
+
+func withoutPassword(text string) string {
+	scheme, rest, isURL := strings.Cut(text, "://")
+	if !isURL {
+		return text
+	}
+	host := rest[:strings.IndexAny(rest+"/", "/?#")]
+	return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:]
 }

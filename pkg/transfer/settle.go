@@ -96,6 +96,11 @@ func (s *Store) DeadLetter(ctx context.Context, l deadletter.Letter) error {
 	return deadletter.Put(ctx, s.pool, "integration.settle_dlq", l)
 }
 
+// Letters are the messages that could not be settled.
+func (s *Store) Letters() deadletter.Box {
+	return deadletter.Box{Pool: s.pool, Table: "integration.settle_dlq", Where: "true"}
+}
+
 // Missing returns those of ids of which nothing is known here: neither settled nor
 // put aside.
 func (s *Store) Missing(ctx context.Context, ids []uuid.UUID) ([]uuid.UUID, error) {

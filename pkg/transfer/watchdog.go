@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
@@ -69,4 +70,23 @@ func (s *Store) endFailed(ctx context.Context, keyID int64, attempt uuid.UUID, c
 		SET status = 'FAILED', error_code = $3, completed_at = now(), response_snapshot = format('{"status":"FAILED","errorCode":"%s"}', $3::text)
 		WHERE idempotency_key_id = $1 AND attempt = $2 AND status = 'IN_PROGRESS'`, keyID, attempt, code)
 	return err
+}
+
+// Moved returns how many transfers were made from one time until before another.
+func (s *Store) Moved(ctx context.Context, from, until time.Time) (n int, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT count(*) FROM core.transfer WHERE transfer_id >= $1 AND transfer_id < $2`,
+		id.Before(from), id.Before(until)).Scan(&n)
+	return n, postgres.Wrap("count transfers", err)
+}
+
+// maxDue bounds how many transfers without entries LedgerDue counts.
+const maxDue = 100_000
+
+// LedgerDue returns how many transfers have no ledger entries yet, up to 100,000, and how
+// long the oldest of them has waited.
+func (s *Store) LedgerDue(ctx context.Context) (n int, oldest time.Duration, err error) {
+	var seconds float64
+	err = s.pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8
+		FROM (SELECT created_at FROM core.ledger_due ORDER BY transfer_id LIMIT $1) due`, maxDue).Scan(&n, &seconds)
+	return n, time.Duration(seconds * float64(time.Second)), postgres.Wrap("count transfers without entries", err)
 }

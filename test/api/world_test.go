@@ -52,6 +52,12 @@ func newWorld(t *testing.T) *world {
 	for n := range w.payments {
 		w.payments[n], _ = w.Pay(w.alice, w.TransferKey(w.alice), w.accounts[0], w.accounts[1], "1").JSON(t)["transferId"].(string)
 	}
+	// What operators mend: u_123's notification.
+	_, err := w.Pool.Exec(t.Context(), `UPDATE notification.notifications SET status = 'FAILED', finished_at = now(), attempt_count = 10, last_error = 'the endpoint answered 503' WHERE user_id = 'u_123'`)
+	kit.Must(t, err)
+	begun := w.Call(http.MethodPost, "/v1/operations/acts", w.operator, `{"kind":"requeue","queue":"notifications","reason":"INC-42","at_most":1}`, "Idempotency-Key: a0")
+	system.WantStatus(t, begun, http.StatusCreated)
+	act := map[string]string{"act_id": begun.Text("act_id")}
 	list := w.Call(http.MethodGet, "/v1/me/notifications", w.alice, "").JSON(t)["notifications"].([]any)
 	ticket := map[string]string{"ticket_id": w.Joined(w.alice, "rank", "k0", `{"skill":1}`)}
 	account := map[string]string{"account_id": w.accounts[0]}
@@ -67,6 +73,10 @@ func newWorld(t *testing.T) *world {
 		"transfer":               {"Idempotency-Key": w.TransferKey(w.alice), "fromAccountId": w.accounts[0], "toAccountId": w.accounts[1]},
 		"get-transfer":           {"transfer_id": w.payments[0]},
 		"reverse-transfer":       {"Idempotency-Key": w.TransferKey(w.operator), "transfer_id": w.payments[0]},
+		"list-letters":           {"queue": "notification-letters"},
+		"get-act":                act,
+		"stop-act":               act,
+		"resume-act":             act,
 		"link-identity":          {"access_token": `"` + token("alice at another", "player") + `"`},
 	}
 	return w
@@ -105,7 +115,9 @@ func (w *world) refusals(d *system.Document, e example) {
 	try(http.StatusUnauthorized, func(r *system.Request) { r.Token = "" })
 	try(http.StatusBadRequest, func(r *system.Request) { r.Path += "?%zz" })
 	try(http.StatusUnprocessableEntity, func(r *system.Request) { r.Path += "?unknown=1" })
-	if routeOf(e.ID).Roles != nil {
+	if len(routeOf(e.ID).ShownTo) > 0 {
+		try(http.StatusNotFound, func(r *system.Request) { r.Token = w.alice })
+	} else if routeOf(e.ID).Roles != nil {
 		try(http.StatusForbidden, func(r *system.Request) { r.Token = w.alice })
 	}
 	if e.Request.Method != http.MethodGet {
@@ -122,7 +134,7 @@ func (w *world) refusals(d *system.Document, e example) {
 	if has("412") {
 		try(http.StatusPreconditionFailed, func(r *system.Request) { r.Header.Set("If-Match", `"999"`) })
 	}
-	if !has("404") {
+	if !has("404") || len(routeOf(e.ID).ShownTo) > 0 && !slices.Contains(routeOf(e.ID).Refuses, http.StatusNotFound) {
 		return
 	}
 	try(http.StatusNotFound, func(r *system.Request) {
@@ -169,6 +181,13 @@ func (w *world) again(d *system.Document, e example) {
 		r.Body = `{"access_token":"` + bob + `"}`
 	case "transfer":
 		r.Body = strings.Replace(r.Body, "30.0001", "30", 1)
+	case "begin-act":
+		r.Body = strings.Replace(r.Body, "INC-42", "INC-43", 1)
+	case "stop-act", "resume-act":
+		ended := w.Call(http.MethodPost, "/v1/operations/acts", w.operator, `{"kind":"requeue","queue":"notifications","reason":"over","at_most":1}`, "Idempotency-Key: "+e.ID).Text("act_id")
+		_, err := w.Pool.Exec(w.T.Context(), `UPDATE notification.acts SET status = 'DONE', finished_at = now() WHERE reason = 'over'`)
+		kit.Must(w.T, err)
+		r.Path = strings.Replace(r.Path, e.path["act_id"], ended, 1)
 	default:
 		r.Body = strings.NewReplacer(`"item1"`, `"item2"`, `"EUR"`, `"USD"`, `1500`, `1600`).Replace(r.Body)
 	}

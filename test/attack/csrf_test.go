@@ -41,7 +41,13 @@ func writes(s *system.System, path func(string) string) []write {
 		"transfer":              {body: `{"fromAccountId":1,"toAccountId":2,"amount":1}`, headers: []string{"Idempotency-Key: never issued"}, done: http.StatusBadRequest},
 		"reverse-transfer":      {headers: []string{"Idempotency-Key: never issued"}, done: http.StatusNotFound},
 		"open-account":          {body: `{"ownerUserId":"u_1","currency":"EUR","initialBalance":5}`, headers: []string{"Idempotency-Key: open"}, done: http.StatusCreated},
-		"login-link":            {done: http.StatusOK}, "logout": {done: http.StatusNoContent},
+		"dry-run-act":           {body: `{"kind":"requeue","queue":"notifications"}`, done: http.StatusOK},
+		"begin-act": {
+			body: `{"kind":"requeue","queue":"notifications","reason":"x","at_most":1}`, headers: []string{"Idempotency-Key: act"}, done: http.StatusConflict,
+		},
+		"stop-act": {done: http.StatusNotFound}, "resume-act": {done: http.StatusNotFound},
+		"console-forms": {done: http.StatusBadRequest},
+		"login-link":    {done: http.StatusOK}, "logout": {done: http.StatusNoContent},
 	}
 	routes := []fn.Route{fn.EventsRoute}
 	for _, f := range functions.All {
@@ -84,7 +90,7 @@ func TestAttackCSRF(t *testing.T) {
 	v.SignIn(i, "/", everything)
 	notification := notified(s, i, v.Whoami())
 	ticket := s.Joined(i.Fresh(t, "alice", nil), "rank", "k1", `{"skill":1}`)
-	path := strings.NewReplacer("{notification_id}", notification, "{mode}", "casual", "{ticket_id}", ticket).Replace
+	path := strings.NewReplacer("{notification_id}", notification, "{mode}", "casual", "{ticket_id}", ticket, "{act_id}", "act_x", "{page...}", "acts").Replace
 	host := strings.TrimPrefix(s.URL, "http://")
 
 	for _, w := range writes(s, path) {

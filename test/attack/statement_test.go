@@ -164,7 +164,8 @@ func TestFunctionsCheckRoles(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
 	checked := 0
-	path := strings.NewReplacer("{user_id}", "u_1", "{stock_keeping_unit}", "item1", "{account_id}", "1", "{transfer_id}", "t_1")
+	path := strings.NewReplacer("{user_id}", "u_1", "{stock_keeping_unit}", "item1", "{account_id}", "1", "{transfer_id}", "t_1",
+		"{queue}", "notifications", "{act_id}", "act_1", "{page...}", "acts")
 	for _, f := range functions.All {
 		routes := f.Routes
 		if len(f.Events) > 0 {
@@ -174,17 +175,21 @@ func TestFunctionsCheckRoles(t *testing.T) {
 			if f.Public || len(route.Roles) == 0 {
 				continue
 			}
-			for _, role := range []string{auth.RolePlayer, auth.RoleEntitlementWriter, auth.RoleOperator} {
+			for _, role := range []string{auth.RolePlayer, auth.RoleEntitlementWriter, auth.RoleOperator, auth.RoleViewer} {
 				if slices.Contains(route.Roles, role) {
 					continue
 				}
 				checked++
+				status, code := http.StatusForbidden, "role_missing"
+				if len(route.ShownTo) > 0 && !slices.Contains(route.ShownTo, role) {
+					status, code = http.StatusNotFound, "route_not_found"
+				}
 				caller := auth.Identity{Issuer: "https://issuer.example", Subject: "mallory", UserID: "u_1", Roles: []string{role}}
 				t.Run(route.ID+", "+role, func(t *testing.T) {
 					s := s.In(t)
 					s.Untouched(func() {
 						a := s.As(caller, f.Name, route.Method, path.Replace(route.Path), "{}", "Idempotency-Key: k1")
-						system.WantProblem(t, a, http.StatusForbidden, "role_missing")
+						system.WantProblem(t, a, status, code)
 					})
 				})
 			}

@@ -32,7 +32,7 @@ type File struct {
 	plain  func() []byte
 }
 
-// The files. A program serves those that its pages use.
+// The files, which the gateway serves to all pages.
 var (
 	Viewer     = open("api-reference", "standalone.js") // of OpenAPI documents
 	HTMX       = open("htmx.org", "htmx.min.js")

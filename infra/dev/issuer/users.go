@@ -8,6 +8,8 @@ const (
 	RolePlayer = "player"
 	// RoleOperator is the role of those who operate the service.
 	RoleOperator = "operator"
+	// RoleViewer is the role of those who may look at what operators see.
+	RoleViewer = "viewer"
 	// RoleEntitlementWriter may grant entitlements.
 	RoleEntitlementWriter = "entitlement-writer"
 )
@@ -19,6 +21,7 @@ const (
 	BobSubject   = "b0b00000-0000-4000-8000-000000000002"
 	CarolSubject = "ca201000-0000-4000-8000-000000000003"
 	OlgaSubject  = "01ca0000-0000-4000-8000-000000000004"
+	VeraSubject  = "0e2a0000-0000-4000-8000-000000000005"
 )
 
 // User is a seeded person.
@@ -37,14 +40,15 @@ type User struct {
 	Roles []string
 }
 
-// Users returns the seeded users: alice, bob and carol, who play, and olga, who
-// operates the service as well.
+// Users returns the seeded users: alice, bob and carol, who play, olga, who operates the
+// service as well, and vera, who may look at it.
 func Users() []User {
 	return []User{
 		seedUser(AliceSubject, "alice", "Alice", RolePlayer),
 		seedUser(BobSubject, "bob", "Bob", RolePlayer),
 		seedUser(CarolSubject, "carol", "Carol", RolePlayer),
 		seedUser(OlgaSubject, "olga", "Olga", RolePlayer, RoleOperator),
+		seedUser(VeraSubject, "vera", "Vera", RolePlayer, RoleViewer),
 	}
 }
 

@@ -1,0 +1,431 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/google/uuid"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+const opsUsage = `miniserver ops flow                     what waits where
+miniserver ops failed QUEUE             FAILED rows of entitlement-outbox, transfer-outbox or notifications
+miniserver ops letters QUEUE            unreadable messages in notification-letters or settlement-letters
+miniserver ops requeue QUEUE            make FAILED rows PENDING
+miniserver ops republish QUEUE          publish PUBLISHED events of an outbox again; with -id
+miniserver ops replay QUEUE             hand unreadable messages to their consumer again
+miniserver ops discard QUEUE            delete unreadable messages
+miniserver ops sign-out USER            end the sessions of a user
+miniserver ops acts                     what operators did
+miniserver ops act ID                   one act; -follow shows its progress
+miniserver ops stop ID, resume ID       stop an act, and go on with it
+miniserver ops user USER                all about one person
+miniserver ops money                    compare balances with the ledger
+miniserver ops settings                 schedule and settings in force
+
+Rows are chosen with -id, -type, -owner, -error, -from and -before (RFC 3339). What changes
+something is a dry run; -yes does it, with -reason, and at most -per-second rows a second.
+Options come before QUEUE, USER or ID. -json prints the API's answers as they are.
+
+It calls GATEWAY_URL with OPS_TOKEN, an access token, or with the token that OIDC_ISSUER
+gives to OPS_CLIENT_ID and OPS_CLIENT_SECRET.
+`
+
+// opsTimeout bounds one call of the API.
+const opsTimeout = 30 * time.Second
+
+// operator is the caller of the API of operations.
+type operator struct {
+	url    string
+	client *http.Client
+	out    io.Writer
+	json   bool
+}
+
+// options of all commands of ops.
+type options struct {
+	ids                       list
+	kind, owner, reason, text string
+	from, before              string
+	perSecond                 int
+	yes, follow, json         bool
+}
+
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(value string) error {
+	*l = append(*l, value)
+	return nil
+}
+
+// ops shows operators what is stuck, and mends it, through the API that the console has.
+func ops(ctx context.Context, arguments []string, out io.Writer) error {
+	if len(arguments) == 0 {
+		_, err := io.WriteString(out, opsUsage)
+		return err
+	}
+	command := arguments[0]
+	var o options
+	flags := flag.NewFlagSet("ops "+command, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Var(&o.ids, "id", "")
+	for name, into := range map[string]*string{"type": &o.kind, "owner": &o.owner, "error": &o.text, "from": &o.from, "before": &o.before, "reason": &o.reason} {
+		flags.StringVar(into, name, "", "")
+	}
+	flags.IntVar(&o.perSecond, "per-second", 100, "")
+	for name, into := range map[string]*bool{"yes": &o.yes, "follow": &o.follow, "json": &o.json} {
+		flags.BoolVar(into, name, false, "")
+	}
+	if err := flags.Parse(arguments[1:]); err != nil {
+		return fmt.Errorf("ops %s: %w; `miniserver ops` lists the commands", command, err)
+	}
+	do, wants := opsCommands[command], ""
+	if do.run == nil {
+		return fmt.Errorf("there is no command ops %s; `miniserver ops` lists them", command)
+	}
+	if wants = do.argument; (wants != "") != (flags.NArg() == 1) {
+		return fmt.Errorf("write ops %s %s, with options before it", command, cmp.Or(wants, "without more"))
+	}
+	caller, err := newOperator(ctx, out, o.json)
+	if err != nil {
+		return err
+	}
+	return do.run(ctx, caller, o, flags.Arg(0))
+}
+
+var opsCommands = map[string]struct {
+	argument string
+	run      func(context.Context, *operator, options, string) error
+}{
+	"flow":      {"", show("/v1/operations/flow")},
+	"failed":    {"QUEUE", listRows("failed")},
+	"letters":   {"QUEUE", listRows("letters")},
+	"requeue":   {"QUEUE", mend("requeue")},
+	"republish": {"QUEUE", mend("republish")},
+	"replay":    {"QUEUE", mend("replay")},
+	"discard":   {"QUEUE", mend("discard")},
+	"sign-out":  {"USER", mend("sign-out")},
+	"acts":      {"", listActs},
+	"act":       {"ID", readAct},
+	"stop":      {"ID", turn("stop")},
+	"resume":    {"ID", turn("resume")},
+	"user":      {"USER", show("/v1/operations/users/{}")},
+	"money":     {"", show("/v1/reconciliation")},
+	"settings":  {"", show("/v1/operations/settings")},
+}
+
+// newOperator signs in.
+func newOperator(ctx context.Context, out io.Writer, asJSON bool) (*operator, error) {
+	o := &operator{url: strings.TrimRight(cmp.Or(os.Getenv("GATEWAY_URL"), "http://127.0.0.1:8080"), "/"), out: out, json: asJSON}
+	if token := os.Getenv("OPS_TOKEN"); token != "" {
+		o.client = oauth2.NewClient(ctx, oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token}))
+	} else {
+		issuer, id, secret := os.Getenv("OIDC_ISSUER"), os.Getenv("OPS_CLIENT_ID"), os.Getenv("OPS_CLIENT_SECRET")
+		if issuer == "" || id == "" || secret == "" {
+			return nil, errors.New("set OPS_TOKEN, or OIDC_ISSUER, OPS_CLIENT_ID and OPS_CLIENT_SECRET")
+		}
+		asking, cancel := context.WithTimeout(ctx, opsTimeout)
+		defer cancel()
+		provider, err := oidc.NewProvider(asking, issuer)
+		if err != nil {
+			return nil, fmt.Errorf("the issuer does not answer: %w", err)
+		}
+		config := clientcredentials.Config{ClientID: id, ClientSecret: secret, TokenURL: provider.Endpoint().TokenURL}
+		o.client = config.Client(ctx)
+	}
+	o.client.Timeout = opsTimeout
+	return o, nil
+}
+
+// call sends a request and decodes the answer into answer, if that is not nil. A problem is
+// the error.
+func (o *operator) call(ctx context.Context, method, path string, body, answer any) ([]byte, error) {
+	var content io.Reader = http.NoBody
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, o.url+path, content)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set(idempotency.Header, uuid.NewString())
+	}
+	response, err := o.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		if p, ok := problem.Parse(text); ok {
+			return nil, p
+		}
+		return nil, fmt.Errorf("%s was answered %s", path, response.Status)
+	}
+	if answer != nil {
+		err = json.Unmarshal(text, answer)
+	}
+	return text, err
+}
+
+// print writes JSON with indentation.
+func (o *operator) print(text []byte) error {
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(text), "", "  "); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(o.out, out.String())
+	return err
+}
+
+// show prints an answer as it is.
+func show(path string) func(context.Context, *operator, options, string) error {
+	return func(ctx context.Context, o *operator, _ options, argument string) error {
+		text, err := o.call(ctx, http.MethodGet, strings.Replace(path, "{}", url.PathEscape(argument), 1), nil, nil)
+		if err != nil {
+			return err
+		}
+		return o.print(text)
+	}
+}
+
+// table prints rows below each other, or the answer as it is with -json.
+func (o *operator) table(answer []byte, head string, rows [][]string) error {
+	if o.json {
+		return o.print(answer)
+	}
+	out := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, head)
+	for _, row := range rows {
+		fmt.Fprintln(out, strings.Join(row, "\t"))
+	}
+	return out.Flush()
+}
+
+// line is text as one line that a terminal shows as it is: what is stuck was written by
+// others.
+func line(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+	if runes := []rune(text); len(runes) > 100 {
+		return string(runes[:100]) + "…"
+	}
+	return text
+}
+
+func (c options) query() string {
+	values := url.Values{}
+	for name, value := range map[string]string{
+		"id": strings.Join(c.ids, ""), "event_type": c.kind, "owner": c.owner, "error_contains": c.text, "failed_from": c.from, "failed_before": c.before,
+	} {
+		if value != "" {
+			values.Set(name, value)
+		}
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return "?" + values.Encode()
+}
+
+func listRows(what string) func(context.Context, *operator, options, string) error {
+	return func(ctx context.Context, o *operator, c options, queue string) error {
+		var answer struct {
+			Failed, Letters []struct {
+				ID, Owner, Error string
+				EventType        string    `json:"event_type"`
+				FailedAt         time.Time `json:"failed_at"`
+				CreatedAt        time.Time `json:"created_at"`
+			}
+			Next string `json:"next_cursor"`
+		}
+		text, err := o.call(ctx, http.MethodGet, "/v1/operations/queues/"+url.PathEscape(queue)+"/"+what+c.query(), nil, &answer)
+		if err != nil {
+			return err
+		}
+		var rows [][]string
+		for _, r := range append(answer.Failed, answer.Letters...) {
+			at := r.FailedAt
+			if at.IsZero() {
+				at = r.CreatedAt
+			}
+			rows = append(rows, []string{line(r.ID), at.Format(time.RFC3339), line(r.EventType), line(r.Owner), line(r.Error)})
+		}
+		err = o.table(text, "ID\tSINCE\tTYPE\tOWNER\tERROR", rows)
+		if answer.Next != "" && !o.json {
+			fmt.Fprintln(o.out, "There are more; narrow them down with the options, or see them in the console.")
+		}
+		return err
+	}
+}
+
+// act is one of the API's.
+type act struct {
+	ID        string    `json:"act_id"`
+	Kind      string    `json:"kind"`
+	Queue     string    `json:"queue"`
+	Actor     string    `json:"actor"`
+	Reason    string    `json:"reason"`
+	Status    string    `json:"status"`
+	AtMost    int64     `json:"at_most"`
+	Done      int64     `json:"done"`
+	Skipped   int64     `json:"skipped"`
+	LastError string    `json:"last_error"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func (a act) String() string {
+	text := fmt.Sprintf("%s %s: %d of %d done", a.ID, a.Status, a.Done, a.AtMost)
+	if a.Skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", a.Skipped)
+	}
+	if a.LastError != "" {
+		text += ": " + line(a.LastError)
+	}
+	return text
+}
+
+func listActs(ctx context.Context, o *operator, _ options, _ string) error {
+	var answer struct{ Acts []act }
+	text, err := o.call(ctx, http.MethodGet, "/v1/operations/acts", nil, &answer)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for _, a := range answer.Acts {
+		rows = append(rows, []string{a.ID, a.CreatedAt.Format(time.RFC3339), line(a.Actor), a.Kind + " " + a.Queue, fmt.Sprint(a.Done), a.Status, line(a.Reason)})
+	}
+	return o.table(text, "ID\tWHEN\tWHO\tWHAT\tROWS\tSTATE\tWHY", rows)
+}
+
+const actPath = "/v1/operations/acts/"
+
+func readAct(ctx context.Context, o *operator, c options, id string) error {
+	if c.follow {
+		return o.follow(ctx, id)
+	}
+	text, err := o.call(ctx, http.MethodGet, actPath+url.PathEscape(id), nil, nil)
+	if err != nil {
+		return err
+	}
+	return o.print(text)
+}
+
+func turn(how string) func(context.Context, *operator, options, string) error {
+	return func(ctx context.Context, o *operator, _ options, id string) error {
+		var turned act
+		text, err := o.call(ctx, http.MethodPost, actPath+url.PathEscape(id)+"/"+how, nil, &turned)
+		if err != nil {
+			return err
+		}
+		if o.json {
+			return o.print(text)
+		}
+		_, err = fmt.Fprintln(o.out, turned)
+		return err
+	}
+}
+
+// mend counts the rows that fit, and with -yes begins the act and follows it.
+func mend(kind string) func(context.Context, *operator, options, string) error {
+	return func(ctx context.Context, o *operator, c options, queue string) error {
+		filter := map[string]any{}
+		for name, value := range map[string]string{
+			"event_type": c.kind, "owner": c.owner, "error_contains": c.text, "failed_from": c.from, "failed_before": c.before,
+		} {
+			if value != "" {
+				filter[name] = value
+			}
+		}
+		if len(c.ids) > 0 {
+			filter["ids"] = []string(c.ids)
+		}
+		if kind == "sign-out" {
+			filter["owner"], queue = queue, "sessions"
+		}
+		wish := map[string]any{"kind": kind, "queue": queue, "filter": filter}
+		var counted struct {
+			Fits int
+			More bool
+		}
+		if _, err := o.call(ctx, http.MethodPost, actPath+"dry-run", wish, &counted); err != nil {
+			return err
+		}
+		orMore := ""
+		if counted.More {
+			orMore = " or more"
+		}
+		fmt.Fprintf(o.out, "%d%s would be changed by %s in %s\n", counted.Fits, orMore, kind, queue)
+		switch {
+		case counted.Fits == 0:
+			return nil
+		case !c.yes:
+			fmt.Fprintln(o.out, "This was a dry run: add -yes and -reason to do it.")
+			return nil
+		case c.reason == "":
+			return errors.New("say why with -reason; it is kept with the act")
+		}
+		wish["reason"], wish["per_second"], wish["at_most"] = c.reason, c.perSecond, counted.Fits
+		var begun act
+		if _, err := o.call(ctx, http.MethodPost, strings.TrimSuffix(actPath, "/"), wish, &begun); err != nil {
+			return err
+		}
+		return o.follow(ctx, begun.ID)
+	}
+}
+
+// follow prints the progress of an act until it ends.
+func (o *operator) follow(ctx context.Context, id string) error {
+	var last string
+	for {
+		var now act
+		if _, err := o.call(ctx, http.MethodGet, actPath+url.PathEscape(id), nil, &now); err != nil {
+			return err
+		}
+		if text := now.String(); text != last {
+			fmt.Fprintln(o.out, text)
+			last = text
+		}
+		if now.Status != "RUNNING" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			fmt.Fprintf(o.out, "It goes on without this command; ops stop %s stops it.\n", id)
+			return nil
+		case <-time.After(time.Second / 2):
+		}
+	}
+}

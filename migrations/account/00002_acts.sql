@@ -1,0 +1,30 @@
+-- +goose Up
+-- What operators did to many rows here, and why: see pkg/act. A batch changes rows and
+-- this record in one transaction, so progress is exact and nothing happens unrecorded.
+CREATE TABLE account.acts (
+    act_id       uuid        PRIMARY KEY,
+    kind         text        NOT NULL,
+    queue        text        NOT NULL,
+    filter       jsonb       NOT NULL,
+    actor        text        NOT NULL,
+    reason       text        NOT NULL CHECK (char_length(reason) BETWEEN 1 AND 500),
+    idem_key     text        NOT NULL,
+    request_hash bytea       NOT NULL CHECK (octet_length(request_hash) = 32),
+    status       text        NOT NULL DEFAULT 'RUNNING' CHECK (status IN ('RUNNING', 'STOPPED', 'DONE')),
+    per_second   integer     NOT NULL CHECK (per_second > 0),
+    at_most      bigint      NOT NULL CHECK (at_most > 0),
+    done         bigint      NOT NULL DEFAULT 0 CHECK (done BETWEEN 0 AND at_most),
+    skipped      bigint      NOT NULL DEFAULT 0,
+    position     text        NOT NULL DEFAULT '',
+    next_at      timestamptz NOT NULL DEFAULT now(),
+    last_error   text,
+    stopped_by   text,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    finished_at  timestamptz,
+    CONSTRAINT done_is_finished CHECK ((status = 'DONE') = (finished_at IS NOT NULL)),
+    CONSTRAINT one_per_key UNIQUE (actor, idem_key)
+);
+CREATE INDEX acts_running ON account.acts (next_at) WHERE status = 'RUNNING';
+
+-- +goose Down
+DROP TABLE account.acts;

@@ -1,0 +1,360 @@
+// Package act does to many rows what an operator asks for: requeue them, replay them,
+// discard them. It records who asked and why, works in batches of a bounded rate, shows
+// its progress, and can be stopped and resumed.
+//
+// The record is in the database of the rows. Each batch is one transaction that changes
+// rows and record together: nothing happens unrecorded, and progress is exact whatever
+// dies. The record's row lock, held for that transaction, keeps two workers from the same
+// act.
+//
+// An act works on what was there when it began. A row that it requeued and that failed
+// again is not requeued again.
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/idempotency"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
+)
+
+// Kinds of acts.
+const (
+	Requeue   = "requeue"   // FAILED rows are PENDING again
+	Republish = "republish" // so are PUBLISHED events, for a consumer that lost them
+	Replay    = "replay"    // messages that could not be read are handed over again
+	Discard   = "discard"   // they are deleted
+	SignOut   = "sign-out"  // sessions are ended
+)
+
+// Statuses of an act; see docs/architecture.md for the diagram.
+const (
+	Running = "RUNNING"
+	Stopped = "STOPPED"
+	Done    = "DONE"
+)
+
+// Limits of an act.
+const (
+	MaxPerSecond     = 1000
+	DefaultPerSecond = 100
+	// MaxCounted bounds how many rows a dry run counts.
+	MaxCounted = 100_000
+	// MaxIDs bounds the rows that are named one by one.
+	MaxIDs = 500
+	// batch bounds the rows of one transaction.
+	batch = 500
+)
+
+// Filter selects rows: those that fit all of its fields. The zero Filter selects all.
+type Filter struct {
+	IDs           []string   `json:"ids,omitempty" required:"false" maxItems:"500" doc:"These rows; up to 500."`
+	EventType     string     `json:"event_type,omitempty" required:"false" maxLength:"255" doc:"Of this type." example:"EntitlementGranted"`
+	Owner         string     `json:"owner,omitempty" required:"false" maxLength:"255" doc:"Of this user or, in an outbox, this aggregate." example:"u_123"`
+	ErrorContains string     `json:"error_contains,omitempty" required:"false" maxLength:"200" doc:"Whose last error contains this text." example:"503"`
+	FailedFrom    *time.Time `json:"failed_from,omitempty" required:"false" doc:"That failed at this time or later."`
+	FailedBefore  *time.Time `json:"failed_before,omitempty" required:"false" doc:"That failed before this time."`
+}
+
+// Act is what an operator does, and how far it is.
+type Act struct {
+	ID         string     `json:"act_id" example:"act_01h455vb4pex5vsknk084sn02q"`
+	Kind       string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out" doc:"What is done."`
+	Queue      string     `json:"queue" doc:"Where." example:"notifications"`
+	Filter     Filter     `json:"filter" doc:"To which rows."`
+	Actor      string     `json:"actor" doc:"Who asked for it: a user or a service." example:"ops"`
+	Reason     string     `json:"reason" doc:"Why." example:"INC-42: the receiver is back"`
+	Status     string     `json:"status" enum:"RUNNING,STOPPED,DONE" doc:"STOPPED may be resumed; DONE is final."`
+	PerSecond  int        `json:"per_second" doc:"Rows a second, at most." example:"100"`
+	AtMost     int64      `json:"at_most" doc:"Rows in all, at most." example:"1000"`
+	Done       int64      `json:"done" doc:"Rows that were changed." example:"250"`
+	Skipped    int64      `json:"skipped" doc:"Rows that fit and could not be changed, such as messages that are still unreadable." example:"0"`
+	LastError  string     `json:"last_error,omitempty" doc:"Why the last batch has to be repeated, or why the last row was skipped." example:"The database cannot be reached."`
+	StoppedBy  string     `json:"stopped_by,omitempty" doc:"Who stopped it last." example:"olga"`
+	CreatedAt  time.Time  `json:"created_at"`
+	FinishedAt *time.Time `json:"finished_at" doc:"null until it is DONE."`
+
+	key      uuid.UUID
+	position string
+}
+
+// Begun is when the act began, by the database's clock: rows that failed later are not
+// its.
+func (a Act) Begun() time.Time { return a.CreatedAt }
+
+// Position is where the last batch ended, as its Work reported it; "" at first.
+func (a Act) Position() string { return a.position }
+
+// Progress is what a batch did.
+type Progress struct {
+	Done, Skipped int
+	Position      string // where the next batch begins
+	More          bool   // rows may be left
+	Error         string // why a row was skipped
+}
+
+// Work is one kind of act on one queue.
+type Work interface {
+	// Count returns how many rows fit, up to MaxCounted.
+	Count(ctx context.Context, f Filter) (int, error)
+	// Batch changes up to limit rows in tx.
+	Batch(ctx context.Context, tx pgx.Tx, a Act, limit int) (Progress, error)
+}
+
+// Errors for callers.
+var (
+	ErrNotFound = fault.New(fault.NotFound, "act_not_found", "There is no such act; list them at /v1/operations/acts.")
+	ErrEnded    = fault.New(fault.Conflict, "act_ended", "The act is done and cannot be stopped or resumed; read it for what it did.")
+	ErrNothing  = fault.New(fault.Conflict, "nothing_to_do", "No row fits the filter now: it may be done already, or the rows are gone. List the queue to see what is there.")
+	ErrUnknown  = fault.New(fault.Invalid, "act_unknown", "This cannot be done to this queue; requeue takes outboxes and notifications, republish outboxes, replay and discard dead letters, sign-out sessions.")
+	ErrNoOwner  = fault.New(fault.Invalid, "filter_invalid", "Dead letters have no owner that could be trusted; filter them by id, type, error or time.")
+	ErrNoRow    = fault.New(fault.Invalid, "ids_invalid", "An id in the filter is none of this queue's; take them from its list.")
+)
+
+// Desk begins the acts on the rows of one database, and works on them.
+type Desk struct {
+	pool  *pgxpool.Pool
+	table string
+	works map[string]Work
+}
+
+// NewDesk returns a desk whose records are in table, a constant.
+func NewDesk(pool *pgxpool.Pool, table string) *Desk {
+	return &Desk{pool: pool, table: table, works: map[string]Work{}}
+}
+
+// Does makes the desk do work of a kind on a queue. Call it before the first act.
+func (d *Desk) Does(kind, queue string, work Work) *Desk {
+	d.works[kind+" "+queue] = work
+	return d
+}
+
+// Order is what an operator asks for.
+type Order struct {
+	Act         // Kind, Queue, Filter, Actor, Reason, PerSecond, AtMost
+	Key  string // the Idempotency-Key
+	Hash []byte // the request's fingerprint
+}
+
+// Count is the dry run of an order: how many rows fit now, up to MaxCounted.
+func (d *Desk) Count(ctx context.Context, o Order) (int, error) {
+	work := d.works[o.Kind+" "+o.Queue]
+	if work == nil {
+		return 0, ErrUnknown
+	}
+	return work.Count(ctx, o.Filter)
+}
+
+const columns = `act_id, kind, queue, filter, actor, reason, status, per_second, at_most, done, skipped,
+	position, coalesce(last_error, ''), coalesce(stopped_by, ''), created_at, finished_at`
+
+func scan(row pgx.CollectableRow) (a Act, err error) {
+	var filter []byte
+	err = row.Scan(&a.key, &a.Kind, &a.Queue, &filter, &a.Actor, &a.Reason, &a.Status, &a.PerSecond, &a.AtMost, &a.Done, &a.Skipped,
+		&a.position, &a.LastError, &a.StoppedBy, &a.CreatedAt, &a.FinishedAt)
+	if err != nil {
+		return Act{}, err
+	}
+	a.ID, a.CreatedAt = id.Text(id.Act, a.key), a.CreatedAt.UTC()
+	if a.FinishedAt != nil {
+		at := a.FinishedAt.UTC()
+		a.FinishedAt = &at
+	}
+	return a, json.Unmarshal(filter, &a.Filter)
+}
+
+// Begin records an order as a RUNNING act. The same order with the same key is the act that
+// it made the first time. Errors: ErrUnknown, ErrNothing, idempotency.ErrReused.
+func (d *Desk) Begin(ctx context.Context, o Order) (Act, error) {
+	if a, found, err := d.byKey(ctx, o); found || err != nil {
+		return a, err
+	}
+	n, err := d.Count(ctx, o)
+	if err != nil {
+		return Act{}, err
+	}
+	if n == 0 {
+		return Act{}, ErrNothing
+	}
+	filter, err := json.Marshal(o.Filter)
+	if err != nil {
+		return Act{}, err
+	}
+	_, err = d.pool.Exec(ctx, fmt.Sprintf(`
+		INSERT INTO %s (act_id, kind, queue, filter, actor, reason, idem_key, request_hash, per_second, at_most)
+		VALUES ($1, $2, $3, $4::jsonb, $5, $6, $7, $8, $9, $10) ON CONFLICT (actor, idem_key) DO NOTHING`, d.table),
+		id.New(), o.Kind, o.Queue, string(filter), o.Actor, o.Reason, o.Key, o.Hash, o.PerSecond, o.AtMost)
+	if err != nil {
+		return Act{}, postgres.Wrap("begin act", err)
+	}
+	a, _, err := d.byKey(ctx, o)
+	return a, err
+}
+
+func (d *Desk) byKey(ctx context.Context, o Order) (a Act, found bool, err error) {
+	list, err := d.query(ctx, `WHERE actor = $1 AND idem_key = $2 AND request_hash = $3`, o.Actor, o.Key, o.Hash)
+	if err == nil && len(list) == 0 {
+		list, err = d.query(ctx, `WHERE actor = $1 AND idem_key = $2`, o.Actor, o.Key)
+		if err == nil && len(list) > 0 {
+			err = idempotency.ErrReused
+		}
+	}
+	if err != nil || len(list) == 0 {
+		return Act{}, false, err
+	}
+	return list[0], true, nil
+}
+
+func (d *Desk) query(ctx context.Context, where string, args ...any) ([]Act, error) {
+	rows, err := d.pool.Query(ctx, `SELECT `+columns+` FROM `+d.table+` `+where, args...)
+	if err != nil {
+		return nil, postgres.Wrap("read acts", err)
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	return list, postgres.Wrap("read acts", err)
+}
+
+// List returns up to limit acts that began before the one with the id before, newest
+// first; uuid.Max is for the newest.
+func (d *Desk) List(ctx context.Context, before uuid.UUID, limit int) ([]Act, error) {
+	return d.query(ctx, `WHERE act_id < $1 ORDER BY act_id DESC LIMIT $2`, before, limit)
+}
+
+// Get returns an act, or ErrNotFound.
+func (d *Desk) Get(ctx context.Context, actID string) (Act, error) {
+	key, err := id.Parse(id.Act, actID)
+	if err != nil {
+		return Act{}, ErrNotFound
+	}
+	list, err := d.query(ctx, `WHERE act_id = $1`, key)
+	if err == nil && len(list) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Act{}, err
+	}
+	return list[0], nil
+}
+
+// Stop stops an act after its current batch, which it waits for. It may be repeated.
+func (d *Desk) Stop(ctx context.Context, actID, by string) (Act, error) {
+	return d.turn(ctx, actID, `status = 'STOPPED', stopped_by = $2`, by)
+}
+
+// Resume has a stopped act go on where it was. It may be repeated.
+func (d *Desk) Resume(ctx context.Context, actID string) (Act, error) {
+	return d.turn(ctx, actID, `status = 'RUNNING', next_at = now()`)
+}
+
+func (d *Desk) turn(ctx context.Context, actID, set string, args ...any) (Act, error) {
+	a, err := d.Get(ctx, actID)
+	if err != nil {
+		return Act{}, err
+	}
+	tag, err := d.pool.Exec(ctx, `UPDATE `+d.table+` SET `+set+` WHERE act_id = $1 AND status <> 'DONE'`, append([]any{a.key}, args...)...)
+	if err != nil {
+		return Act{}, postgres.Wrap("change act", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return Act{}, ErrEnded
+	}
+	return d.Get(ctx, actID)
+}
+
+// again is how long an act rests after a batch that failed.
+const again = 5 * time.Second
+
+// maxWait bounds how long Step waits for an act that has used up its rate.
+const maxWait = time.Second
+
+// Step works on one batch of the act that is due first, and reports what it changed and
+// whether an act is left that is due soon.
+func (d *Desk) Step(ctx context.Context) (p Progress, err error) {
+	var a Act
+	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		var found bool
+		if a, found, err = d.due(ctx, tx); err != nil || !found {
+			return err
+		}
+		p, err = d.batch(ctx, tx, a)
+		return err
+	})
+	switch {
+	case err == nil && a.ID != "":
+		p.More = true
+		return p, nil
+	case err == nil:
+		return p, d.wait(ctx, &p)
+	case a.ID == "" || ctx.Err() != nil:
+		return Progress{}, postgres.Wrap("act", err)
+	}
+	_, noted := d.pool.Exec(ctx, `UPDATE `+d.table+` SET last_error = $2, next_at = now() + $3::interval WHERE act_id = $1 AND status = 'RUNNING'`,
+		a.key, postgres.Storable(err.Error(), 1000), again)
+	return Progress{}, postgres.Wrap("act", errors.Join(err, noted))
+}
+
+// due locks the act whose turn it is. Acts of kinds that this version does not know are
+// left to one that does.
+func (d *Desk) due(ctx context.Context, tx pgx.Tx) (Act, bool, error) {
+	rows, err := tx.Query(ctx, `SELECT `+columns+` FROM `+d.table+`
+		WHERE status = 'RUNNING' AND next_at <= now() AND kind || ' ' || queue = ANY ($1)
+		ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED`, d.known())
+	if err != nil {
+		return Act{}, false, err
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil || len(list) == 0 {
+		return Act{}, false, err
+	}
+	return list[0], true, nil
+}
+
+func (d *Desk) known() []string {
+	var known []string
+	for name := range d.works {
+		known = append(known, name)
+	}
+	return known
+}
+
+func (d *Desk) batch(ctx context.Context, tx pgx.Tx, a Act) (Progress, error) {
+	limit := int(min(batch, int64(a.PerSecond), a.AtMost-a.Done))
+	p, err := d.works[a.Kind+" "+a.Queue].Batch(ctx, tx, a, limit)
+	if err != nil {
+		return Progress{}, err
+	}
+	rest := time.Duration(float64(p.Done+p.Skipped) / float64(a.PerSecond) * float64(time.Second))
+	ended := !p.More || a.Done+int64(p.Done) >= a.AtMost
+	_, err = tx.Exec(ctx, `
+		UPDATE `+d.table+`
+		SET done = done + $2, skipped = skipped + $3, position = $4, next_at = now() + $5::interval, last_error = nullif($6, ''),
+		    status = CASE WHEN $7 THEN 'DONE' ELSE status END, finished_at = CASE WHEN $7 THEN now() END
+		WHERE act_id = $1`, a.key, p.Done, p.Skipped, p.Position, rest, postgres.Storable(p.Error, 1000), ended)
+	return p, err
+}
+
+// wait rests until an act has its turn again, for a moment at most.
+func (d *Desk) wait(ctx context.Context, p *Progress) error {
+	var rest *time.Duration
+	err := d.pool.QueryRow(ctx, `SELECT min(next_at) - now() FROM `+d.table+`
+		WHERE status = 'RUNNING' AND kind || ' ' || queue = ANY ($1)`, d.known()).Scan(&rest)
+	if err != nil || rest == nil || *rest > maxWait {
+		return postgres.Wrap("acts that are due", err)
+	}
+	p.More = true
+	select {
+	case <-ctx.Done():
+	case <-time.After(max(*rest, 100*time.Millisecond)): // another worker may hold it
+	}
+	return nil
+}
