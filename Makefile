@@ -8,7 +8,7 @@ TOOLS := .local/bin/tools
 LAMBDA_ARCH ?= arm64
 # Packages tested at once: tests wait for servers more than they compute.
 TEST_PACKAGES ?= $(shell echo $$((2 * $$(nproc))))
-MODULES := . infra/image test/manifests test/cluster test/conformance/funcgo
+MODULES := . infra/image infra/tools/collector test/manifests test/cluster test/conformance/funcgo
 
 .PHONY: help
 help: ## Show what there is to make
@@ -20,6 +20,12 @@ run: ## Start everything here: Postgres, Redis, NATS, issuer, all functions
 	@[ -e .local/bin/local ] || echo "building (the first time takes a minute or two)"
 	@go build -o .local/bin/local ./infra/local
 	@exec .local/bin/local
+
+.PHONY: observe
+observe: $(TOOLS)/prometheus ## Start Prometheus with our rules beside a running make run
+	@[ -e .local/env ] || { echo "start make run first"; exit 1; }
+	@go build -o .local/bin/observe ./infra/observability
+	@set -a; . .local/env; exec .local/bin/observe
 
 .PHONY: cc
 cc:
@@ -44,6 +50,23 @@ test-browser: cc ## Use the start page in headless Chromium
 .PHONY: test-func
 test-func: cc $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
 	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./test/func
+
+.PHONY: test-observability
+test-observability: cc $(TOOLS)/prometheus $(TOOLS)/collector ## See the alerts firing in a real Prometheus; check rules, dashboard and collector
+	cd infra/observability && $(CURDIR)/$(TOOLS)/promtool check config --lint=all --lint-fatal prometheus.yaml && $(CURDIR)/$(TOOLS)/promtool test rules rules_test.yaml
+	$(TOOLS)/collector validate --config=infra/observability/collector.yaml
+	CGO_ENABLED=1 go test -race -tags observability -timeout 10m $(GO_TEST_FLAGS) ./test/observability
+
+# The services that Prometheus could discover are left out, with their clients.
+$(TOOLS)/prometheus: infra/tools/prometheus/go.mod infra/tools/prometheus/go.sum
+	@echo "building Prometheus and promtool (once, minutes)"
+	@mkdir -p $(TOOLS)
+	cd infra/tools/prometheus && go build -tags remove_all_sd -ldflags "-s -w" -o $(CURDIR)/$(TOOLS)/ tool
+	@touch $@
+
+$(TOOLS)/collector: $(wildcard infra/tools/collector/*)
+	@mkdir -p $(TOOLS)
+	cd infra/tools/collector && go build -ldflags "-s -w" -o $(CURDIR)/$@ .
 
 .PHONY: test-manifests
 test-manifests: ## Check the manifests as a cluster would, without one
@@ -80,7 +103,7 @@ lint: tools ## Check Go (.golangci.yaml), protobuf, and that generated files and
 		echo "golangci-lint in $$module"; (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...) || exit 1; done
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
-	@for module in $(MODULES) infra/tools/func test/conformance/queueproxy; do \
+	@for module in $(MODULES) infra/tools/func infra/tools/prometheus test/conformance/queueproxy; do \
 		(cd $$module && go mod tidy -diff) || { echo "run go mod tidy in $$module"; exit 1; }; done
 	@echo "lint: ok"
 

@@ -28,6 +28,8 @@ func (l *Local) writeEnv(s settings.Settings) error {
 		{"NATS_URL", cmp.Or(l.people["NATS_URL"], s.NATSURL)},
 		{"GATEWAY_URL", s.PublicURL},
 		{"OIDC_ISSUER", s.OIDCIssuer},
+		// Not METRICS_ADDRESS: a function that is started beside these has its own.
+		{"METRICS_URL", "http://" + s.MetricsAddress + "/metrics"},
 	}
 	if s.RabbitMQURL != "" {
 		lines = append(lines, [2]string{"RABBITMQ_URL", s.RabbitMQURL})

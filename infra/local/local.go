@@ -170,7 +170,7 @@ func waitReady(ctx context.Context, f *function.Function) error {
 // Clean removes what make run and make test keep, including what root has to keep
 // outside of Dir so that Postgres can reach it.
 func (l *Local) Clean(context.Context) error {
-	for _, dir := range []string{"postgres", "redis", "nats", "rabbitmq", "test/postgres", "test/redis", "deps", "."} {
+	for _, dir := range []string{"postgres", "redis", "nats", "rabbitmq", "prometheus", "test/postgres", "test/redis", "deps", "."} {
 		if err := home.Remove(filepath.Join(l.Dir, dir)); err != nil {
 			return err
 		}

@@ -64,8 +64,8 @@ func (s Server) Start(ctx context.Context) (*Child, error) {
 	return nil, fmt.Errorf("%w; the end of %s:\n%s%s", err, log.path, LastLines(printed, "(it printed nothing)"), s.Advice)
 }
 
-// portTaken is what servers in C, Erlang and Java print when they cannot listen.
-var portTaken = []string{"Address already in use", "eaddrinuse", "already bound"}
+// portTaken is what servers in C, Go, Erlang and Java print when they cannot listen.
+var portTaken = []string{"Address already in use", "address already in use", "eaddrinuse", "already bound"}
 
 func (s Server) launch() (*Child, error) {
 	if s.Users == nil {
