@@ -13,12 +13,16 @@ import (
 
 // data is where the images of servers keep what must survive the container.
 var data = map[string]string{
-	"postgres": "/var/lib/postgresql/data",
-	"redis":    "/data",
-	"nats":     "/data",
-	"rabbitmq": "/var/lib/rabbitmq",
-	"keycloak": "/opt/keycloak/data",
+	"postgres":   "/var/lib/postgresql/data",
+	"redis":      "/data",
+	"nats":       "/data",
+	"rabbitmq":   "/var/lib/rabbitmq",
+	"keycloak":   "/opt/keycloak/data",
+	"prometheus": "/prometheus",
 }
+
+// bare is a service whose image has one program, which cannot ask for its health.
+const bare = "collector"
 
 // minor matches a version of at least two numbers: one number alone is another server
 // tomorrow.
@@ -81,7 +85,7 @@ func (c *checker) image(s types.ServiceConfig) {
 
 // health checks that every service that keeps running has a health check.
 func (c *checker) health(s types.ServiceConfig) {
-	if c.ends(s.Name) {
+	if c.ends(s.Name) || s.Name == bare {
 		return
 	}
 	check := s.HealthCheck
@@ -151,7 +155,7 @@ func (c *checker) order(s types.ServiceConfig) {
 		if dependency.Condition == types.ServiceConditionStarted {
 			c.add("%s waits for %s to start, and not until it is healthy", s.Name, name)
 		}
-		if other := c.project.Services[name]; len(other.Profiles) > 0 && dependency.Required {
+		if other := c.project.Services[name]; len(other.Profiles) > 0 && dependency.Required && !slices.Equal(s.Profiles, other.Profiles) {
 			c.add("%s needs %s, which is only there with a profile", s.Name, name)
 		}
 	}

@@ -3,6 +3,7 @@ package compose_test
 import (
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func read(t *testing.T) string {
 // compose accepts compose.yaml, and it is whole: with JetStream and with RabbitMQ.
 func TestComposeFile(t *testing.T) {
 	t.Parallel()
-	for _, environment := range [][]string{nil, {"TRANSFER_BROKER=rabbitmq", "GATEWAY_HOST=host-gateway"}} {
+	for _, environment := range [][]string{nil, {"TRANSFER_BROKER=rabbitmq", "GATEWAY_HOST=host-gateway"}, {collector}} {
 		for _, problem := range problems(t, read(t), environment...) {
 			t.Errorf("%q: %s", environment, problem)
 		}
@@ -106,6 +107,63 @@ func TestOneCommandStartsEverything(t *testing.T) {
 	}
 }
 
+// collector is how the functions are told of the collector, as the file's comment says.
+const collector = "OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318"
+
+// Observability is behind its profile: without it nothing looks for a collector, and with
+// it traces go there and Prometheus reads the metrics, once. What runs is what is tested.
+func TestObservability(t *testing.T) {
+	t.Parallel()
+	content := read(t)
+	if !strings.Contains(content, "#   "+collector+" docker compose --profile observability up\n") {
+		t.Errorf("no comment says %s", collector)
+	}
+	traces := map[string]string{"": "", collector: "http://collector:4318/v1/traces"}
+	for environment, want := range traces {
+		project, err := compose.Load(t.Context(), file, []byte(content), environment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := compose.Settings(project.Services["miniserver"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.TracesURL() != want || s.MetricsURL() != "" || s.MetricsAddress != "0.0.0.0:9464" {
+			t.Errorf("%q: traces go to %q, metrics to %q and %q", environment, s.TracesURL(), s.MetricsURL(), s.MetricsAddress)
+		}
+		for _, name := range []string{"prometheus", "grafana", "collector", "jaeger"} {
+			if !slices.Equal(project.Services[name].Profiles, []string{"observability"}) {
+				t.Errorf("%s has the profiles %q", name, project.Services[name].Profiles)
+			}
+			if _, needed := project.Services["miniserver"].DependsOn[name]; needed {
+				t.Errorf("the functions wait for %s", name)
+			}
+		}
+	}
+	for path, wants := range map[string][]string{
+		"observability/prometheus.yaml":          {`["miniserver:9464"]`, `["collector:8888"]`},
+		"observability/collector.yaml":           {"0.0.0.0:4318", "port: 8888", "http://jaeger:4318\n", "http://prometheus:9090/api/v1/otlp\n"},
+		"observability/grafana-datasources.yaml": {"http://prometheus:9090\n", "http://jaeger:16686\n"},
+	} {
+		text, err := os.ReadFile("../../" + path)
+		for _, want := range wants {
+			if err != nil || !strings.Contains(string(text), want) {
+				t.Errorf("%s lacks %q: %v", path, want, err)
+			}
+		}
+	}
+	for _, c := range []struct{ tool, image, required string }{
+		{"prometheus", `image: prom/prometheus:v3\.(\S+)`, `/prometheus/prometheus v0\.3(\S+)`}, // v3.13.5 is the module's v0.313.5
+		{"collector", `image: otel/opentelemetry-collector:(\S+)`, `/collector/otelcol v(\S+)`},
+	} {
+		module, err := os.ReadFile("../../tools/" + c.tool + "/go.mod")
+		image, required := regexp.MustCompile(c.image).FindStringSubmatch(content), regexp.MustCompile(c.required).FindStringSubmatch(string(module))
+		if err != nil || image == nil || required == nil || image[1] != required[1] {
+			t.Errorf("%s: the image %q is not the module %q, with which the files are tested: %v", c.tool, image, required, err)
+		}
+	}
+}
+
 // Each planted mistake is found, and its message names it.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -142,6 +200,11 @@ func TestFaults(t *testing.T) {
 		{"  redis:\n    image", "  cache:\n    image", "redis"},
 		{"# REDIS_URL=", "# REDIS=", "no comment says what REDIS_URL is"},
 		{"127.0.0.1:5672/\n", "127.0.0.1:5673/\n", "the comment's RABBITMQ_URL"},
+		{"rules.yaml:/etc", "rule.yaml:/etc", "rule.yaml: no such file"},
+		{"- prometheus:/prometheus", "- prometheus:/data", "prometheus: no volume"},
+		{"grafana:13.2.3", "grafana:latest", "is not pinned"},
+		{`"127.0.0.1:3000:3000"`, `"3000:3000"`, "grafana: port 3000"},
+		{"METRICS_ADDRESS:", "METRICS_ADDRESSES:", "settings do not know METRICS_ADDRESSES"},
 	} {
 		if !strings.Contains(good, c.old) {
 			t.Errorf("%q is not in the file", c.old)

@@ -104,7 +104,10 @@ func follow(project *types.Project, from types.ServiceConfig, address string, pu
 }
 
 // listens are the ports inside, which images choose; others are what is published.
-var listens = map[string]string{"postgres": "5432", "redis": "6379", "nats": "4222", "rabbitmq": "5672"}
+var listens = map[string]string{
+	"postgres": "5432", "redis": "6379", "nats": "4222", "rabbitmq": "5672",
+	"prometheus": "9090", "grafana": "3000", "collector": "4318", "jaeger": "16686",
+}
 
 func answers(s types.ServiceConfig, name, host, port string, published bool) bool {
 	for _, p := range s.Ports {
