@@ -12,7 +12,7 @@ MODULES := . infra/image infra/tools/collector test/manifests test/cluster test/
 
 .PHONY: help
 help: ## Show what there is to make
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}'
 
 .PHONY: run
 run: ## Start everything here: Postgres, Redis, NATS, issuer, all functions
