@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/miniserversystem/miniserver/pkg/act"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/pkg/notification"
@@ -213,6 +214,7 @@ func TestDiagramsShowTheStates(t *testing.T) {
 		"outbox_events": {outbox.Pending, outbox.InFlight, outbox.Published, outbox.Failed},
 		"tickets":       {matchmaking.Queued, matchmaking.Matched, matchmaking.Cancelled, matchmaking.Expired},
 		"keys":          {transfer.InProgress, transfer.Succeeded, transfer.Failed},
+		"acts":          {act.Running, act.Stopped, act.Done},
 		"notifications": {notification.Pending, notification.Processing, notification.Sent, notification.Failed},
 	}
 	for machine, states := range machines {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -30,6 +31,9 @@ func (l *Local) writeEnv(s settings.Settings) error {
 		{"OIDC_ISSUER", s.OIDCIssuer},
 		// Not METRICS_ADDRESS: a function that is started beside these has its own.
 		{"METRICS_URL", "http://" + s.MetricsAddress + "/metrics"},
+	}
+	if slices.Contains(l.own, "OIDC_ISSUER") { // for miniserver ops
+		lines = append(lines, [2]string{"OPS_CLIENT_ID", issuer.OpsClientID}, [2]string{"OPS_CLIENT_SECRET", issuer.OpsClientSecret})
 	}
 	if s.RabbitMQURL != "" {
 		lines = append(lines, [2]string{"RABBITMQ_URL", s.RabbitMQURL})

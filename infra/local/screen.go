@@ -10,7 +10,8 @@ import (
 var screen = template.Must(template.New("screen").Parse(`
 MiniServerSystem is ready ({{.Took}}). Ctrl-C stops all of it.
 
-  Open      {{.Gateway}}          sign in as alice, bob, carol or olga (password = name), buy, find an opponent, send money, watch
+  Open      {{.Gateway}}          sign in as alice, bob or carol (password = name), buy, find an opponent, send money, watch
+  Console   {{.Gateway}}/console  olga operates, vera looks
   API       {{.Gateway}}/docs
   Issuer    {{.Issuer}}
   Metrics   http://{{.Metrics}}/metrics

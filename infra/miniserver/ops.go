@@ -116,7 +116,7 @@ var opsCommands = map[string]struct {
 	argument string
 	run      func(context.Context, *operator, options, string) error
 }{
-	"flow":      {"", show("/v1/operations/flow")},
+	"flow":      {"", flow},
 	"failed":    {"QUEUE", listRows("failed")},
 	"letters":   {"QUEUE", listRows("letters")},
 	"requeue":   {"QUEUE", mend("requeue")},
@@ -215,6 +215,68 @@ func show(path string) func(context.Context, *operator, options, string) error {
 		}
 		return o.print(text)
 	}
+}
+
+// flow prints what waits where.
+func flow(ctx context.Context, o *operator, _ options, _ string) error {
+	var now struct {
+		Tables []struct {
+			Queue string
+			Rows  []struct {
+				Status string
+				Rows   int
+				Oldest int64 `json:"oldest_ms"`
+			}
+		}
+		Streams []struct {
+			Subject, Consumer string
+			Messages          int
+		}
+		Matchmaking []struct {
+			Mode    string
+			Waiting int
+			Oldest  int64 `json:"oldest_ms"`
+		}
+		Transfers struct {
+			InProgress int   `json:"in_progress"`
+			Oldest     int64 `json:"oldest_ms"`
+			Due        int   `json:"ledger_due"`
+			DueFor     int64 `json:"ledger_due_ms"`
+		}
+		Letters []struct {
+			Queue   string
+			Letters int
+		}
+		Away []struct{ Part, Reason string }
+	}
+	text, err := o.call(ctx, http.MethodGet, "/v1/operations/flow", nil, &now)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	add := func(where, what string, n int, oldestMS int64) {
+		rows = append(rows, []string{where, what, fmt.Sprint(n), (time.Duration(oldestMS) * time.Millisecond).String()})
+	}
+	for _, t := range now.Tables {
+		for _, r := range t.Rows {
+			add(t.Queue, r.Status, r.Rows, r.Oldest)
+		}
+	}
+	for _, s := range now.Streams {
+		add(s.Subject, "for "+s.Consumer, s.Messages, 0)
+	}
+	for _, q := range now.Matchmaking {
+		add("queue "+q.Mode, "waiting", q.Waiting, q.Oldest)
+	}
+	add("transfers", "in progress", now.Transfers.InProgress, now.Transfers.Oldest)
+	add("ledger", "due", now.Transfers.Due, now.Transfers.DueFor)
+	for _, l := range now.Letters {
+		add(l.Queue, "unread", l.Letters, 0)
+	}
+	for _, a := range now.Away {
+		rows = append(rows, []string{a.Part, "away: " + a.Reason, "", ""})
+	}
+	return o.table(text, "WHERE\tWHAT\tCOUNT\tOLDEST", rows)
 }
 
 // table prints rows below each other, or the answer as it is with -json.
