@@ -75,6 +75,7 @@ func startServers(t testing.TB, at string) servers {
 	s.environment = map[string]string{
 		"REDIS_URL": kit.Redis(t).URL(), "NATS_URL": kit.NATS(t).URL(),
 		"OIDC_ISSUER": name, "GATEWAY_URL": s.address, "PORT": strconv.Itoa(port),
+		"METRICS_ADDRESS": "127.0.0.1:0", // make run may have compose's port
 	}
 	maps.Copy(s.environment, logins(s.database))
 	return s
