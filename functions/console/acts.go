@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,8 +22,8 @@ import (
 
 // Wish is what to do to which rows.
 type Wish struct {
-	Kind   string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out" doc:"requeue makes FAILED rows PENDING; republish does so with PUBLISHED events, which ids name; replay hands dead letters to their consumer again; discard deletes them; sign-out ends the sessions of the user in filter.owner." example:"requeue"`
-	Queue  string     `json:"queue" enum:"entitlement-outbox,transfer-outbox,notifications,notification-letters,settlement-letters,sessions" doc:"Where." example:"notifications"`
+	Kind   string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out,erase" doc:"requeue makes FAILED rows PENDING; republish does so with PUBLISHED events, which ids name; replay hands dead letters to their consumer again; discard deletes them; sign-out ends the sessions of the user in filter.owner; erase takes away all that says who that user was." example:"requeue"`
+	Queue  string     `json:"queue" enum:"entitlement-outbox,transfer-outbox,notifications,notification-letters,settlement-letters,sessions,accounts" doc:"Where." example:"notifications"`
 	Filter act.Filter `json:"filter" required:"false" doc:"Which rows; all of the queue's when it is left out."`
 }
 
@@ -76,6 +77,9 @@ func (f *function) order(ctx context.Context, o Order, key string) (act.Act, err
 	if err != nil {
 		return act.Act{}, err
 	}
+	if o.Kind == act.Erase {
+		o.AtMost = everything // a person is not erased in part
+	}
 	begun, err := q.desk.Begin(ctx, act.Order{
 		Act: act.Act{
 			Kind: o.Kind, Queue: o.Queue, Filter: o.Filter, Actor: actorOf(ctx), Reason: o.Reason, PerSecond: o.PerSecond, AtMost: o.AtMost,
@@ -87,6 +91,9 @@ func (f *function) order(ctx context.Context, o Order, key string) (act.Act, err
 	}
 	return begun, err
 }
+
+// everything is an at_most that no act reaches.
+const everything = math.MaxInt32
 
 // actorOf is who asks: a person or a service, by the issuer's name.
 func actorOf(ctx context.Context) string { return auth.From(ctx).Subject }

@@ -84,7 +84,7 @@ var (
 )
 
 // Routes are all of them.
-var Routes = []fn.Route{Flow, Samples, Failed, Letters, Acts, GetAct, User, Settings, DryRun, Begin, Stop, Resume, Page, Pages, Forms}
+var Routes = []fn.Route{Flow, Samples, Failed, Letters, Acts, GetAct, User, Settings, Export, DryRun, Begin, Stop, Resume, Page, Pages, Forms}
 
 type function struct {
 	env           *fn.Env
@@ -122,6 +122,7 @@ func New(e *fn.Env) error {
 	fn.Handle(e, GetAct, f.getAct)
 	fn.Handle(e, User, f.user, fn.Nullable[matchmaking.Ticket]("session"))
 	fn.Handle(e, Settings, f.settings)
+	fn.Handle(e, Export, f.export, fn.Nullable[matchmaking.Ticket]("session"))
 	fn.Handle(e, DryRun, f.dryRun)
 	fn.Handle(e, Begin, f.begin, fn.Creates)
 	fn.Handle(e, Stop, f.stop)

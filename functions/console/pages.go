@@ -2,8 +2,10 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
+	"encoding/base64"
 	"encoding/json"
 	"html/template"
 	"mime"
@@ -77,6 +79,7 @@ func (f *function) pages() http.Handler {
 	show("GET /console/settings", "settings", "Settings", "settings", func(*http.Request) (any, error) { return f.configuration(), nil })
 	mux.HandleFunc("POST /console/acts", f.acting(f.beginForm))
 	mux.HandleFunc("POST /console/acts/{act_id}/{turn}", f.acting(f.turnForm))
+	mux.HandleFunc("POST /console/people/{user_id}/export", f.exportForm)
 	mux.HandleFunc("GET /console/assets/{file}", f.asset)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { f.failed(w, r, errPage) })
 	return mux
@@ -274,7 +277,7 @@ func (f *function) beginForm(r *http.Request) (act.Act, error) {
 	o.AtMost, errMost = strconv.ParseInt(values.Get("at_most"), 10, 64)
 	switch {
 	case o.Reason == "" || len(o.Reason) > 500:
-		return act.Act{}, fault.New(fault.Invalid, "request_invalid", "Say why, in up to 500 characters: the reason is kept with the act.")
+		return act.Act{}, errReason
 	case errRate != nil || o.PerSecond < 1 || o.PerSecond > act.MaxPerSecond || errMost != nil || o.AtMost < 1:
 		return act.Act{}, fault.New(fault.Invalid, "request_invalid", "Rows a second are 1 to %d, and rows in all 1 or more.", act.MaxPerSecond)
 	case values.Get("key") == "":
@@ -296,6 +299,8 @@ func (f *function) turnForm(r *http.Request) (act.Act, error) {
 	return turned.Body, nil
 }
 
+var errReason = fault.New(fault.Invalid, "request_invalid", "Say why, in up to 500 characters: the reason is kept with the act.")
+
 type actsData struct {
 	Acts []act.Act
 	Next string
@@ -312,6 +317,32 @@ func (f *function) actPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return found.Body, nil
+}
+
+// exportForm answers with a link that holds the document, so that it is recorded once and
+// kept nowhere.
+func (f *function) exportForm(w http.ResponseWriter, r *http.Request) {
+	values, err := form(r)
+	reason := strings.TrimSpace(values.Get("reason"))
+	switch {
+	case err == nil && !auth.From(r.Context()).Has(actors...):
+		err = auth.ErrForbidden
+	case err == nil && (reason == "" || len(reason) > 500):
+		err = errReason
+	}
+	var document exported
+	if err == nil {
+		document, err = f.exportOf(r.Context(), r.PathValue("user_id"), reason, uuid.NewString())
+	}
+	text, marshalled := json.MarshalIndent(document, "", "  ")
+	if err = cmp.Or(err, marshalled); err != nil {
+		f.failed(w, r, err)
+		return
+	}
+	f.render(w, r, http.StatusOK, "export", view{Data: map[string]any{
+		"UserID": document.UserID, "ActID": document.ActID,
+		"Address": template.URL("data:application/json;base64," + base64.StdEncoding.EncodeToString(text)), //nolint:gosec // it is base64
+	}})
 }
 
 func (f *function) peoplePage(r *http.Request) (any, error) {

@@ -57,8 +57,9 @@ func (f *function) setUpQueues(accounts, entitlements, notifications, transfers 
 	letters("notification-letters", ofNotifications, unread, unread.Replay(f.notifications.AcceptAll, notification.Poison))
 	letters("settlement-letters", ofTransfers, unsettled, unsettled.Replay(f.transfers.AcceptAll, f.transfers.Poison))
 
-	ofAccounts.Does(act.SignOut, "sessions", signOut{f})
-	f.queues = append(f.queues, queue{name: "sessions", desk: ofAccounts, kinds: []string{act.SignOut}})
+	ofAccounts.Does(act.SignOut, "sessions", signOut{f}).Does(act.Erase, accountQueue, erase{f})
+	f.queues = append(f.queues, queue{name: "sessions", desk: ofAccounts, kinds: []string{act.SignOut}},
+		queue{name: accountQueue, desk: ofAccounts, kinds: []string{act.Erase}})
 }
 
 var errQueue = fault.New(fault.NotFound, "queue_not_found",

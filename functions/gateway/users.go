@@ -21,10 +21,8 @@ import (
 
 const (
 	quotaPeriod = time.Minute
-	// maxUsers bounds the user ids that are kept in memory, userMemory for how long.
-	// An identity belongs to one user for good, so it could be longer.
-	maxUsers   = 100_000
-	userMemory = time.Hour
+	// maxUsers bounds the user ids that are kept in memory.
+	maxUsers = 100_000
 	// maxAnswer bounds how many bytes of a function's answer are read: a page of a list.
 	maxAnswer = 1 << 20
 )
@@ -49,7 +47,7 @@ func (g *gateway) register(ctx context.Context, caller auth.Identity) (registere
 
 // remember caches the user id of an identity.
 func (g *gateway) remember(identity auth.Identity, userID string) {
-	g.users.Put(callerKey(identity), userID, time.Now().Add(userMemory))
+	g.users.Put(callerKey(identity), userID, time.Now().Add(account.Memory))
 }
 
 // ask sends a request of the gateway's own to a function, on behalf of caller,

@@ -33,6 +33,8 @@ miniserver ops republish QUEUE          publish PUBLISHED events of an outbox ag
 miniserver ops replay QUEUE             hand unreadable messages to their consumer again
 miniserver ops discard QUEUE            delete unreadable messages
 miniserver ops sign-out USER            end the sessions of a user
+miniserver ops export USER              all that is kept about a person, as JSON; with -reason
+miniserver ops erase USER               take away all that says who a user was
 miniserver ops acts                     what operators did
 miniserver ops act ID                   one act; -follow shows its progress
 miniserver ops stop ID, resume ID       stop an act, and go on with it
@@ -124,6 +126,8 @@ var opsCommands = map[string]struct {
 	"replay":    {"QUEUE", mend("replay")},
 	"discard":   {"QUEUE", mend("discard")},
 	"sign-out":  {"USER", mend("sign-out")},
+	"erase":     {"USER", mend("erase")},
+	"export":    {"USER", export},
 	"acts":      {"", listActs},
 	"act":       {"ID", readAct},
 	"stop":      {"ID", turn("stop")},
@@ -434,8 +438,11 @@ func mend(kind string) func(context.Context, *operator, options, string) error {
 		if len(c.ids) > 0 {
 			filter["ids"] = []string(c.ids)
 		}
-		if kind == "sign-out" {
+		switch kind { // whose argument is a user
+		case "sign-out":
 			filter["owner"], queue = queue, "sessions"
+		case "erase":
+			filter["owner"], queue = queue, "accounts"
 		}
 		wish := map[string]any{"kind": kind, "queue": queue, "filter": filter}
 		var counted struct {
@@ -466,6 +473,18 @@ func mend(kind string) func(context.Context, *operator, options, string) error {
 		}
 		return o.follow(ctx, begun.ID)
 	}
+}
+
+// export prints the document of a person.
+func export(ctx context.Context, o *operator, c options, user string) error {
+	if c.reason == "" {
+		return errors.New("say why with -reason; it is kept with the act")
+	}
+	text, err := o.call(ctx, http.MethodPost, "/v1/operations/users/"+url.PathEscape(user)+"/export", map[string]string{"reason": c.reason}, nil)
+	if err != nil {
+		return err
+	}
+	return o.print(text)
 }
 
 // follow prints the progress of an act until it ends.

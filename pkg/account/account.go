@@ -1,7 +1,7 @@
 // Package account maps identities to users. An identity is a person's name at an OpenID
 // Connect issuer (issuer and subject); the user id is ours, and names the person in the
-// rest of the system. An identity belongs to one user for ever. Accounts are never
-// merged, and no e-mail address is stored, because addresses can change hands and are not
+// rest of the system. An identity belongs to one user, until that user is erased. Accounts
+// are never merged, and no e-mail address is stored, because addresses can change hands and are not
 // always verified.
 package account
 
@@ -39,6 +39,9 @@ const (
 	maxSubject = 255 // OpenID Connect Core allows no more
 	maxRole    = 64
 )
+
+// Memory is how long others may remember which user an identity is.
+const Memory = time.Minute
 
 // Errors of this domain.
 var (

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/miniserversystem/miniserver/pkg/id"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
 // The clock is read under the lock, so that linked_at has the order of linking.
@@ -52,4 +55,26 @@ func (s *Store) Link(ctx context.Context, userID, issuer, subject string) (Accou
 		return Account{}, ErrIdentityTaken
 	}
 	return a, nil
+}
+
+const detachSQL = `
+WITH roles AS (DELETE FROM account.user_roles WHERE user_id = $1)
+DELETE FROM account.identities WHERE user_id = $1 RETURNING issuer, subject, linked_at`
+
+// Detach deletes the identities and roles of a user in tx, and returns the identities.
+// Whoever signs in with one of them afterwards is a new user. The user id stays.
+func Detach(ctx context.Context, tx pgx.Tx, userID string) ([]Identity, error) {
+	user, err := id.Parse(id.User, userID)
+	if err != nil {
+		return nil, ErrNotFound
+	}
+	if _, err := tx.Exec(ctx, lockSQL, user); err != nil {
+		return nil, postgres.Wrap("detach identities", err)
+	}
+	rows, err := tx.Query(ctx, detachSQL, user)
+	if err != nil {
+		return nil, postgres.Wrap("detach identities", err)
+	}
+	identities, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Identity])
+	return identities, postgres.Wrap("detach identities", err)
 }

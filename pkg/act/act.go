@@ -35,6 +35,8 @@ const (
 	Replay    = "replay"    // messages that could not be read are handed over again
 	Discard   = "discard"   // they are deleted
 	SignOut   = "sign-out"  // sessions are ended
+	Export    = "export"    // all that is kept about a person is handed out
+	Erase     = "erase"     // all that says who a user was is taken away
 )
 
 // Statuses of an act; see docs/architecture.md for the diagram.
@@ -69,7 +71,7 @@ type Filter struct {
 // Act is what an operator does, and how far it is.
 type Act struct {
 	ID         string     `json:"act_id" example:"act_01h455vb4pex5vsknk084sn02q"`
-	Kind       string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out" doc:"What is done."`
+	Kind       string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out,export,erase" doc:"What is done."`
 	Queue      string     `json:"queue" doc:"Where." example:"notifications"`
 	Filter     Filter     `json:"filter" doc:"To which rows."`
 	Actor      string     `json:"actor" doc:"Who asked for it: a user or a service." example:"ops"`
@@ -101,6 +103,9 @@ type Progress struct {
 	Position      string // where the next batch begins
 	More          bool   // rows may be left
 	Error         string // why a row was skipped
+	// Rest, when above zero, is the time before the next batch; otherwise the act's rate
+	// decides.
+	Rest time.Duration
 }
 
 // Work is one kind of act on one queue.
@@ -116,7 +121,7 @@ var (
 	ErrNotFound = fault.New(fault.NotFound, "act_not_found", "There is no such act; list them at /v1/operations/acts.")
 	ErrEnded    = fault.New(fault.Conflict, "act_ended", "The act is done and cannot be stopped or resumed; read it for what it did.")
 	ErrNothing  = fault.New(fault.Conflict, "nothing_to_do", "No row fits the filter now: it may be done already, or the rows are gone. List the queue to see what is there.")
-	ErrUnknown  = fault.New(fault.Invalid, "act_unknown", "This cannot be done to this queue; requeue takes outboxes and notifications, republish outboxes, replay and discard dead letters, sign-out sessions.")
+	ErrUnknown  = fault.New(fault.Invalid, "act_unknown", "This cannot be done to this queue; requeue takes outboxes and notifications, republish outboxes, replay and discard dead letters, sign-out sessions, erase accounts.")
 	ErrNoOwner  = fault.New(fault.Invalid, "filter_invalid", "Dead letters have no owner that could be trusted; filter them by id, type, error or time.")
 	ErrNoRow    = fault.New(fault.Invalid, "ids_invalid", "An id in the filter is none of this queue's; take them from its list.")
 )
@@ -196,6 +201,24 @@ func (d *Desk) Begin(ctx context.Context, o Order) (Act, error) {
 		id.New(), o.Kind, o.Queue, string(filter), o.Actor, o.Reason, o.Key, o.Hash, o.PerSecond, o.AtMost)
 	if err != nil {
 		return Act{}, postgres.Wrap("begin act", err)
+	}
+	a, _, err := d.byKey(ctx, o)
+	return a, err
+}
+
+// Note records an order that is carried out at once, by the caller, as a DONE act. An order
+// with the same key is recorded once.
+func (d *Desk) Note(ctx context.Context, o Order) (Act, error) {
+	filter, err := json.Marshal(o.Filter)
+	if err != nil {
+		return Act{}, err
+	}
+	_, err = d.pool.Exec(ctx, fmt.Sprintf(`
+		INSERT INTO %s (act_id, kind, queue, filter, actor, reason, idem_key, request_hash, per_second, at_most, done, status, finished_at)
+		VALUES ($1, $2, $3, $4::jsonb, $5, $6, $7, $8, 1, 1, 1, 'DONE', now()) ON CONFLICT (actor, idem_key) DO NOTHING`, d.table),
+		id.New(), o.Kind, o.Queue, string(filter), o.Actor, o.Reason, o.Key, o.Hash)
+	if err != nil {
+		return Act{}, postgres.Wrap("note act", err)
 	}
 	a, _, err := d.byKey(ctx, o)
 	return a, err
@@ -333,7 +356,7 @@ func (d *Desk) batch(ctx context.Context, tx pgx.Tx, a Act) (Progress, error) {
 	if err != nil {
 		return Progress{}, err
 	}
-	rest := time.Duration(float64(p.Done+p.Skipped) / float64(a.PerSecond) * float64(time.Second))
+	rest := max(p.Rest, time.Duration(float64(p.Done+p.Skipped)/float64(a.PerSecond)*float64(time.Second)))
 	ended := !p.More || a.Done+int64(p.Done) >= a.AtMost
 	_, err = tx.Exec(ctx, `
 		UPDATE `+d.table+`

@@ -49,3 +49,17 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more boo
 	}
 	return postgres.Sweep(ctx, s.pool, deletes...)
 }
+
+// Erase deletes up to limit notifications of a user, whatever their status, with their dead
+// letters, and returns their number.
+func (s *Store) Erase(ctx context.Context, userID string, limit int) (n int, err error) {
+	err = s.pool.QueryRow(ctx, `
+		WITH erased AS (
+			DELETE FROM notification.notifications WHERE notification_id IN (
+				SELECT notification_id FROM notification.notifications WHERE user_id = $1 ORDER BY notification_id LIMIT $2)
+			RETURNING notification_id
+		), letters AS (
+			DELETE FROM notification.notification_dlq d USING erased WHERE d.notification_id = erased.notification_id
+		) SELECT count(*) FROM erased`, userID, limit).Scan(&n)
+	return n, postgres.Wrap("erase notifications", err)
+}

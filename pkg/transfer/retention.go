@@ -47,3 +47,10 @@ func (s *Store) Cleanup(ctx context.Context, r Retention) (deleted int, more boo
 func (s *Store) Unreconciled(ctx context.Context, r Retention) (int, error) {
 	return r.Outbox.Waiting(ctx, s.pool, OutboxTable, ReconciledTable)
 }
+
+// Pseudonymise puts a user id in the place of a subject at an issuer, in the keys of all
+// transfers that it asked for. What moved refers to accounts and users only.
+func (s *Store) Pseudonymise(ctx context.Context, subject, userID string) error {
+	_, err := s.pool.Exec(ctx, `UPDATE integration.idempotency_key SET client_id = $2 WHERE client_id = $1`, subject, userID)
+	return postgres.Wrap("pseudonymise keys", err)
+}

@@ -45,7 +45,8 @@ func writes(s *system.System, path func(string) string) []write {
 		"begin-act": {
 			body: `{"kind":"requeue","queue":"notifications","reason":"x","at_most":1}`, headers: []string{"Idempotency-Key: act"}, done: http.StatusConflict,
 		},
-		"stop-act": {done: http.StatusNotFound}, "resume-act": {done: http.StatusNotFound},
+		"export-user": {body: `{"reason":"x"}`, headers: []string{"Idempotency-Key: export"}, done: http.StatusOK},
+		"stop-act":    {done: http.StatusNotFound}, "resume-act": {done: http.StatusNotFound},
 		"console-forms": {done: http.StatusBadRequest},
 		"login-link":    {done: http.StatusOK}, "logout": {done: http.StatusNoContent},
 	}

@@ -66,6 +66,7 @@ var routeAccess = map[string]mayUse{
 	"get-act":                 forOperators(404),
 	"get-user":                forOperators(200),
 	"list-settings":           forOperators(200),
+	"export-user":             forOperators(200),
 	"dry-run-act":             forOperators(200),
 	"begin-act":               forOperators(409),
 	"stop-act":                forOperators(404),

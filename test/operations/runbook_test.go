@@ -55,7 +55,7 @@ func TestRunbookWorks(t *testing.T) {
 	user := d.UserID(d.player)
 	d.failed(3, user, "the endpoint answered 503")
 	lines := 0
-	for _, block := range blocks(t, "runbook.md", "sh") {
+	for _, block := range append(blocks(t, "runbook.md", "sh"), blocks(t, "privacy.md", "sh")...) {
 		for line := range strings.Lines(block) {
 			line = strings.TrimSpace(line)
 			if !strings.HasPrefix(line, "miniserver ops") {
@@ -63,6 +63,10 @@ func TestRunbookWorks(t *testing.T) {
 			}
 			lines++
 			line = strings.ReplaceAll(line, "u_01h455vb4pex5vsknk084sn02q", user)
+			line, _, _ = strings.Cut(line, " > ")
+			if strings.Contains(line, "erase -yes") {
+				continue // its second step comes two minutes later; TestErase sees it
+			}
 			printed, ok := r.run(d.operator, line)
 			if !ok && !strings.Contains(printed, "nothing_to_do") {
 				t.Errorf("%s: %s", line, printed)
