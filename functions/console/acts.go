@@ -77,7 +77,7 @@ func (f *function) order(ctx context.Context, o Order, key string) (act.Act, err
 	if err != nil {
 		return act.Act{}, err
 	}
-	if o.Kind == act.Erase {
+	if o.Kind == act.Erase || o.Kind == act.SignOut {
 		o.AtMost = everything // a person is not erased in part
 	}
 	begun, err := q.desk.Begin(ctx, act.Order{
@@ -115,13 +115,17 @@ func (f *function) acts(ctx context.Context, from string, limit int) ([]act.Act,
 		return nil, "", err
 	}
 	limit = cursor.Limit(limit)
-	all := []act.Act{}
+	all, failures := []act.Act{}, []error{}
 	for _, desk := range f.desks {
 		list, err := desk.List(ctx, before, limit+1)
-		if err != nil {
-			return nil, "", err
+		if err != nil { // a database that is away hides its own acts only
+			failures = append(failures, err)
+			f.env.Logger().WarnContext(ctx, "acts not read", "error", err.Error())
 		}
 		all = append(all, list...)
+	}
+	if len(failures) == len(f.desks) {
+		return nil, "", failures[0]
 	}
 	slices.SortFunc(all, func(a, b act.Act) int { return strings.Compare(b.ID, a.ID) })
 	page, next := cursor.Page(all, limit, func(last int) []byte {
@@ -138,16 +142,17 @@ type ActPath struct {
 
 // one finds an act, in whichever domain it is, and does something with it.
 func (f *function) one(actID string, do func(*act.Desk) (act.Act, error)) (found *struct{ Body act.Act }, err error) {
+	err = act.ErrNotFound
 	for _, desk := range f.desks {
-		a, err := do(desk)
-		if err == nil {
+		a, failed := do(desk)
+		if failed == nil {
 			return &struct{ Body act.Act }{a}, nil
 		}
-		if !errors.Is(err, act.ErrNotFound) {
-			return nil, err
+		if !errors.Is(failed, act.ErrNotFound) {
+			err = failed // another database may have the act
 		}
 	}
-	return nil, act.ErrNotFound
+	return nil, err
 }
 
 func (f *function) getAct(ctx context.Context, in *ActPath) (*struct{ Body act.Act }, error) {
@@ -172,7 +177,9 @@ func (f *function) tick() {
 	var sources []tick.Source
 	for i, desk := range f.desks {
 		sources = append(sources, tick.Source{Name: names[i], Step: func(ctx context.Context) (lease.Report, error) {
-			p, err := desk.Step(ctx)
+			p, err := desk.Step(ctx, func(a act.Act, err error) {
+				f.env.Logger().WarnContext(ctx, "act not carried on", "act_id", a.ID, "error", err.Error())
+			})
 			return lease.Report{Claimed: p.Done + p.Skipped, Done: p.Done, Dead: p.Skipped, More: p.More}, err
 		}})
 	}

@@ -6,6 +6,7 @@ package console
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -100,6 +101,9 @@ type function struct {
 	samples       redis.UniversalClient
 	sampled       int64 // the last slot that this process knows of; only the tick uses it
 	wake          func()
+
+	looking sync.Mutex
+	looked  flow // the last reading
 }
 
 // stream is what a consumer has yet to take.

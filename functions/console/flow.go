@@ -100,7 +100,20 @@ func (f *function) parts(ctx context.Context) *parts {
 }
 
 func (f *function) flow(ctx context.Context, _ *struct{}) (*struct{ Body flow }, error) {
-	return &struct{ Body flow }{f.readFlow(ctx)}, nil
+	return &struct{ Body flow }{f.now(ctx)}, nil
+}
+
+// flowFor is how long a reading serves all who look: counting costs the more, the more is
+// stuck.
+const flowFor = time.Second
+
+func (f *function) now(ctx context.Context) flow {
+	f.looking.Lock()
+	defer f.looking.Unlock()
+	if time.Since(f.looked.At) > flowFor {
+		f.looked = f.readFlow(context.WithoutCancel(ctx)) // others wait for it
+	}
+	return f.looked
 }
 
 func (f *function) readFlow(ctx context.Context) flow {

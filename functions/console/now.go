@@ -41,11 +41,11 @@ type nowData struct {
 	At    time.Time
 	Ways  []way
 	Away  []awayPart
-	Stuck int
+	Stuck int // rows, messages and matches that need an operator
 }
 
 func (f *function) nowPage(r *http.Request) (any, error) {
-	now, last := f.readFlow(r.Context()), f.lastSample(r.Context())
+	now, last := f.now(r.Context()), f.lastSample(r.Context())
 	d := nowData{At: now.At, Away: now.Away}
 	p := picture{now, last}
 	d.Ways = []way{
@@ -69,6 +69,9 @@ func (f *function) nowPage(r *http.Request) (any, error) {
 	}
 	for _, l := range now.Letters {
 		d.Stuck += l.Letters
+	}
+	for _, q := range now.Matchmaking {
+		d.Stuck += q.Dead
 	}
 	return d, nil
 }

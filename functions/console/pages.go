@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/act"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
@@ -33,7 +35,7 @@ var files embed.FS
 // a part of one.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"ago": ago, "when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }, "ms": ms, "rate": rate,
-	"shown": shown, "query": url.QueryEscape, "htmx": func() string { return assets.HTMX.Path },
+	"shown": shown, "segment": url.PathEscape, "htmx": func() string { return assets.HTMX.Path },
 	"uplot": func() string { return assets.UPlot.Path }, "uplotStyle": func() string { return assets.UPlotStyle.Path },
 }).ParseFS(files, "pages/*.html"))
 
@@ -148,6 +150,9 @@ type queueData struct {
 	Letters any
 	Next    string // the address of the next page
 	Others  []string
+
+	Rows     bool // it has rows, which have owners
+	Filtered bool
 }
 
 func (q queueData) title() string { return "Stuck in " + q.Queue }
@@ -182,7 +187,8 @@ func (f *function) queuePage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := queueData{Queue: q.name, Kinds: q.kinds, Filter: filter, From: query.Get("failed_from"), Before: query.Get("failed_before")}
+	data := queueData{Queue: q.name, Kinds: q.kinds, Filter: filter, From: query.Get("failed_from"), Before: query.Get("failed_before"),
+		Rows: q.table.Name != "", Filtered: filter != Filter{}}
 	for _, other := range f.queues {
 		if other.table.Name != "" || other.box.Table != "" {
 			data.Others = append(data.Others, other.name)
@@ -276,7 +282,7 @@ func (f *function) beginForm(r *http.Request) (act.Act, error) {
 	o.PerSecond, errRate = strconv.Atoi(values.Get("per_second"))
 	o.AtMost, errMost = strconv.ParseInt(values.Get("at_most"), 10, 64)
 	switch {
-	case o.Reason == "" || len(o.Reason) > 500:
+	case !acceptable(o.Reason):
 		return act.Act{}, errReason
 	case errRate != nil || o.PerSecond < 1 || o.PerSecond > act.MaxPerSecond || errMost != nil || o.AtMost < 1:
 		return act.Act{}, fault.New(fault.Invalid, "request_invalid", "Rows a second are 1 to %d, and rows in all 1 or more.", act.MaxPerSecond)
@@ -297,6 +303,11 @@ func (f *function) turnForm(r *http.Request) (act.Act, error) {
 		return act.Act{}, err
 	}
 	return turned.Body, nil
+}
+
+// acceptable is what the API asks of a reason.
+func acceptable(reason string) bool {
+	return fn.Printable(reason) && utf8.RuneCountInString(reason) <= 500
 }
 
 var errReason = fault.New(fault.Invalid, "request_invalid", "Say why, in up to 500 characters: the reason is kept with the act.")
@@ -327,7 +338,7 @@ func (f *function) exportForm(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil && !auth.From(r.Context()).Has(actors...):
 		err = auth.ErrForbidden
-	case err == nil && (reason == "" || len(reason) > 500):
+	case err == nil && !acceptable(reason):
 		err = errReason
 	}
 	var document exported

@@ -69,11 +69,7 @@ func (f *function) account(ctx context.Context, userID string) (*account.Account
 }
 
 func (f *function) countSessions(ctx context.Context, userID string) (int, error) {
-	n, err := signOut{f}.Count(ctx, act.Filter{Owner: userID})
-	if errors.Is(err, account.ErrNotFound) {
-		return 0, nil
-	}
-	return n, err
+	return signOut{f}.Count(ctx, act.Filter{Owner: userID})
 }
 
 type configuration struct {

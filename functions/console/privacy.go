@@ -182,7 +182,7 @@ type erase struct{ *function }
 
 // Count counts the identities of the user.
 func (e erase) Count(ctx context.Context, filter act.Filter) (int, error) {
-	user, err := e.accounts.Of(ctx, filter.Owner)
+	user, err := ownerOf(ctx, e.accounts, filter)
 	return len(user.Identities), err
 }
 

@@ -2,12 +2,15 @@ package console
 
 import (
 	"context"
+	"errors"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/miniserversystem/miniserver/pkg/account"
 	"github.com/miniserversystem/miniserver/pkg/act"
 	"github.com/miniserversystem/miniserver/pkg/deadletter"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
@@ -147,11 +150,26 @@ func (f *function) listLetters(ctx context.Context, in *listRequest) (*struct{ B
 // much again of its headers.
 const maxLetters = 20
 
+// ownerOf returns the account that a filter names, by its owner and nothing else; an empty
+// one if nobody signs in with that user id.
+func ownerOf(ctx context.Context, accounts *account.Store, filter act.Filter) (account.Account, error) {
+	if !reflect.DeepEqual(filter, act.Filter{Owner: filter.Owner}) {
+		return account.Account{}, errOwnerOnly
+	}
+	user, err := accounts.Of(ctx, filter.Owner)
+	if errors.Is(err, account.ErrNotFound) {
+		return account.Account{}, nil
+	}
+	return user, err
+}
+
+var errOwnerOnly = fault.New(fault.Invalid, "filter_invalid", "Acts on a person take the filter owner, their user id, and no other.")
+
 // signOut ends all sessions of the user that the filter names.
 type signOut struct{ *function }
 
 func (s signOut) each(ctx context.Context, filter act.Filter, do func(issuer, subject string) (int, error)) (total int, err error) {
-	user, err := s.accounts.Of(ctx, filter.Owner)
+	user, err := ownerOf(ctx, s.accounts, filter)
 	if err != nil {
 		return 0, err
 	}
@@ -173,5 +191,5 @@ func (s signOut) Count(ctx context.Context, filter act.Filter) (int, error) {
 // Batch ends all of them at once.
 func (s signOut) Batch(ctx context.Context, _ pgx.Tx, a act.Act, _ int) (act.Progress, error) {
 	n, err := s.each(ctx, a.Filter, func(issuer, subject string) (int, error) { return s.sessions.EndSubject(ctx, issuer, subject) })
-	return act.Progress{Done: min(n, int(a.AtMost))}, err
+	return act.Progress{Done: n}, err
 }

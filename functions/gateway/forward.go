@@ -69,11 +69,12 @@ func answered(response *http.Response) error {
 
 // between turns an error of a platform's proxy, between us and the function, into one of
 // ours: proxies answer in plain text when a function takes too long (504), is overloaded
-// or is missing (404, 502, 503). Functions answer errors as problems, or as pages, which
-// have a policy.
+// or is missing (404, 502, 503). Functions answer errors as problems, those
+// with pages as pages, which have a policy.
 func between(response *http.Response) error {
+	page, _ := response.Request.Context().Value(pageKey{}).(bool)
 	switch {
-	case response.Header.Get("Content-Security-Policy") != "":
+	case page && response.Header.Get("Content-Security-Policy") != "" && fn.HasMediaType(response.Header.Get("Content-Type"), "text/html"):
 		return nil
 	case response.StatusCode < http.StatusInternalServerError && response.StatusCode != http.StatusNotFound || fn.HasMediaType(response.Header.Get("Content-Type"), problem.ContentType):
 		return nil
@@ -171,6 +172,9 @@ func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
 		}
 	}
 }
+
+// pageKey is the key of whether the route is a page's, in a request's context.
+type pageKey struct{}
 
 // targetKey is the key of the function's name in a request's context.
 type targetKey struct{}

@@ -7,6 +7,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -114,6 +115,9 @@ func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 		if route.Stream && r.Method != http.MethodHead { // HEAD opens nothing
 			g.forwardStream(w, r, f, caller)
 			return
+		}
+		if route.Page {
+			r = r.WithContext(context.WithValue(r.Context(), pageKey{}, true))
 		}
 		g.forward(w, r, f, caller)
 	}

@@ -42,10 +42,12 @@ func (d deployed) Secrets() []secret {
 	}
 	switch {
 	case d.Public:
-		all = append(all, secret{"IDENTITY_SIGNING_KEY", "identity-signing", "key", false}, secret{"OIDC_CLIENT_SECRET", "oidc-client", "secret", true},
-			secret{"SESSION_REDIS_URL", "session-redis", "url", true})
+		all = append(all, secret{"IDENTITY_SIGNING_KEY", "identity-signing", "key", false}, secret{"OIDC_CLIENT_SECRET", "oidc-client", "secret", true})
 	case len(d.Routes)+len(d.Events) > 0:
 		all = append(all, secret{"IDENTITY_VERIFY_KEYS", "identity-verify", "keys", false})
+	}
+	if slices.Contains(d.Rights.Keys, "session:*") {
+		all = append(all, secret{"SESSION_REDIS_URL", "session-redis", "url", true})
 	}
 	if d.Delivers() {
 		all = append(all, secret{"WEBHOOK_SECRETS", "webhook", "secrets", true})

@@ -104,7 +104,7 @@ func ops(ctx context.Context, arguments []string, out io.Writer) error {
 	if do.run == nil {
 		return fmt.Errorf("there is no command ops %s; `miniserver ops` lists them", command)
 	}
-	if wants = do.argument; (wants != "") != (flags.NArg() == 1) {
+	if wants = do.argument; flags.NArg() > 1 || (wants != "") != (flags.NArg() == 1) {
 		return fmt.Errorf("write ops %s %s, with options before it", command, cmp.Or(wants, "without more"))
 	}
 	caller, err := newOperator(ctx, out, o.json)
@@ -206,7 +206,14 @@ func (o *operator) print(text []byte) error {
 	if err := json.Indent(&out, bytes.TrimSpace(text), "", "  "); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(o.out, out.String())
+	// JSON may hold characters that steer a terminal; it escapes only those below space.
+	shown := strings.Map(func(r rune) rune {
+		if r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return '\ufffd'
+		}
+		return r
+	}, out.String())
+	_, err := fmt.Fprintln(o.out, shown)
 	return err
 }
 
@@ -336,6 +343,9 @@ func listRows(what string) func(context.Context, *operator, options, string) err
 				CreatedAt        time.Time `json:"created_at"`
 			}
 			Next string `json:"next_cursor"`
+		}
+		if len(c.ids) > 1 {
+			return errors.New("list one -id at a time")
 		}
 		text, err := o.call(ctx, http.MethodGet, "/v1/operations/queues/"+url.PathEscape(queue)+"/"+what+c.query(), nil, &answer)
 		if err != nil {
@@ -493,7 +503,7 @@ func (o *operator) follow(ctx context.Context, id string) error {
 	for {
 		var now act
 		if _, err := o.call(ctx, http.MethodGet, actPath+url.PathEscape(id), nil, &now); err != nil {
-			return err
+			return fmt.Errorf("%w (the act goes on; ops act -follow %s shows it again)", err, id)
 		}
 		if text := now.String(); text != last {
 			fmt.Fprintln(o.out, text)

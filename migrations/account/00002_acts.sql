@@ -17,6 +17,7 @@ CREATE TABLE account.acts (
     skipped      bigint      NOT NULL DEFAULT 0,
     position     text        NOT NULL DEFAULT '',
     next_at      timestamptz NOT NULL DEFAULT now(),
+    tries        integer     NOT NULL DEFAULT 0,
     last_error   text,
     stopped_by   text,
     created_at   timestamptz NOT NULL DEFAULT now(),

@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS notification.acts (
     skipped      bigint      NOT NULL DEFAULT 0,
     position     text        NOT NULL DEFAULT '',
     next_at      timestamptz NOT NULL DEFAULT now(),
+    tries        integer     NOT NULL DEFAULT 0,
     last_error   text,
     stopped_by   text,
     created_at   timestamptz NOT NULL DEFAULT now(),
@@ -36,7 +37,7 @@ CREATE INDEX CONCURRENTLY notifications_failed_in_order ON notification.notifica
 DROP INDEX CONCURRENTLY IF EXISTS notification.notifications_failed;
 
 -- +goose Down
-DROP TABLE notification.acts;
 DROP INDEX CONCURRENTLY IF EXISTS notification.notifications_failed;
 CREATE INDEX CONCURRENTLY notifications_failed ON notification.notifications (finished_at) WHERE finished_at IS NOT NULL AND sent_at IS NULL;
 DROP INDEX CONCURRENTLY IF EXISTS notification.notifications_failed_in_order;
+DROP TABLE IF EXISTS notification.acts;

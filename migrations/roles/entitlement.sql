@@ -10,3 +10,5 @@ BEGIN
     END LOOP;
 END $$;
 GRANT SELECT, INSERT ON entitlement.entitlement_audit TO {role};
+-- What operators did is never forgotten.
+REVOKE DELETE ON entitlement.acts FROM {role};

@@ -2,6 +2,7 @@ GRANT USAGE, CREATE ON SCHEMA entitlement TO {role};
 -- What is kept for a time only. It takes no part in what users own.
 GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA entitlement TO {role};
 REVOKE UPDATE, DELETE ON entitlement.entitlements FROM {role};
+REVOKE UPDATE, DELETE ON entitlement.acts FROM {role};
 -- Only the owner makes and drops partitions, of the audit and of nothing else.
 DO $$
 DECLARE

@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS integration.acts (
     skipped      bigint      NOT NULL DEFAULT 0,
     position     text        NOT NULL DEFAULT '',
     next_at      timestamptz NOT NULL DEFAULT now(),
+    tries        integer     NOT NULL DEFAULT 0,
     last_error   text,
     stopped_by   text,
     created_at   timestamptz NOT NULL DEFAULT now(),
@@ -36,7 +37,7 @@ CREATE INDEX CONCURRENTLY outbox_events_failed_in_order ON integration.outbox_ev
 DROP INDEX CONCURRENTLY IF EXISTS integration.outbox_events_failed;
 
 -- +goose Down
-DROP TABLE integration.acts;
 DROP INDEX CONCURRENTLY IF EXISTS integration.outbox_events_failed;
 CREATE INDEX CONCURRENTLY outbox_events_failed ON integration.outbox_events (finished_at) WHERE finished_at IS NOT NULL AND published_at IS NULL;
 DROP INDEX CONCURRENTLY IF EXISTS integration.outbox_events_failed_in_order;
+DROP TABLE IF EXISTS integration.acts;

@@ -14,7 +14,6 @@ package act
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -52,10 +51,12 @@ const (
 	DefaultPerSecond = 100
 	// MaxCounted bounds how many rows a dry run counts.
 	MaxCounted = 100_000
-	// MaxIDs bounds the rows that are named one by one.
-	MaxIDs = 500
-	// batch bounds the rows of one transaction.
-	batch = 500
+	// batch bounds the rows of one transaction, and batchTimeout how long it takes: the
+	// operator who stops an act waits for it.
+	batch        = 500
+	batchTimeout = 4 * time.Second
+	// maxTries bounds the batches that fail or die one after the other.
+	maxTries = 5
 )
 
 // Filter selects rows: those that fit all of its fields. The zero Filter selects all.
@@ -110,7 +111,8 @@ type Progress struct {
 
 // Work is one kind of act on one queue.
 type Work interface {
-	// Count returns how many rows fit, up to MaxCounted.
+	// Count returns how many rows fit, up to MaxCounted. Among very many rows it may look at
+	// some of them only.
 	Count(ctx context.Context, f Filter) (int, error)
 	// Batch changes up to limit rows in tx.
 	Batch(ctx context.Context, tx pgx.Tx, a Act, limit int) (Progress, error)
@@ -189,6 +191,10 @@ func (d *Desk) Begin(ctx context.Context, o Order) (Act, error) {
 		return Act{}, err
 	}
 	if n == 0 {
+		// An equal request may have done it meanwhile.
+		if a, found, err := d.byKey(ctx, o); found || err != nil {
+			return a, err
+		}
 		return Act{}, ErrNothing
 	}
 	filter, err := json.Marshal(o.Filter)
@@ -276,7 +282,7 @@ func (d *Desk) Stop(ctx context.Context, actID, by string) (Act, error) {
 
 // Resume has a stopped act go on where it was. It may be repeated.
 func (d *Desk) Resume(ctx context.Context, actID string) (Act, error) {
-	return d.turn(ctx, actID, `status = 'RUNNING', next_at = now()`)
+	return d.turn(ctx, actID, `status = 'RUNNING', tries = 0, next_at = now()`)
 }
 
 func (d *Desk) turn(ctx context.Context, actID, set string, args ...any) (Act, error) {
@@ -301,37 +307,63 @@ const again = 5 * time.Second
 const maxWait = time.Second
 
 // Step works on one batch of the act that is due first, and reports what it changed and
-// whether an act is left that is due soon.
-func (d *Desk) Step(ctx context.Context) (p Progress, err error) {
-	var a Act
-	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		var found bool
-		if a, found, err = d.due(ctx, tx); err != nil || !found {
+// whether an act is left that is due soon. A batch that fails is noted in its act's record
+// and keeps no other act waiting; its error goes to report.
+func (d *Desk) Step(ctx context.Context, report func(Act, error)) (p Progress, err error) {
+	tried, found, err := d.try(ctx)
+	if err != nil || !found {
+		if err == nil {
+			err = d.wait(ctx, &p)
+		}
+		return p, postgres.Wrap("act", err)
+	}
+	batching, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(batching, d.pool, func(tx pgx.Tx) error {
+		a, found, err := d.due(batching, tx, tried.key)
+		if err != nil || !found {
 			return err
 		}
-		p, err = d.batch(ctx, tx, a)
+		p, err = d.batch(batching, tx, a)
 		return err
 	})
-	switch {
-	case err == nil && a.ID != "":
-		p.More = true
-		return p, nil
-	case err == nil:
-		return p, d.wait(ctx, &p)
-	case a.ID == "" || ctx.Err() != nil:
-		return Progress{}, postgres.Wrap("act", err)
+	if err != nil && ctx.Err() == nil {
+		report(tried, err)
+		_, err = d.pool.Exec(ctx, `UPDATE `+d.table+` SET last_error = $2, next_at = now() + $3::interval WHERE act_id = $1 AND status = 'RUNNING'`,
+			tried.key, fault.Detail(postgres.Wrap("act", err)), again)
+		p = Progress{}
 	}
-	_, noted := d.pool.Exec(ctx, `UPDATE `+d.table+` SET last_error = $2, next_at = now() + $3::interval WHERE act_id = $1 AND status = 'RUNNING'`,
-		a.key, postgres.Storable(err.Error(), 1000), again)
-	return Progress{}, postgres.Wrap("act", errors.Join(err, noted))
+	p.More = true
+	return p, postgres.Wrap("act", err)
 }
 
-// due locks the act whose turn it is. Acts of kinds that this version does not know are
-// left to one that does.
-func (d *Desk) due(ctx context.Context, tx pgx.Tx) (Act, bool, error) {
+// try finds the act whose turn it is, and counts a try before it is made: a batch that kills
+// its process is not tried for ever. Acts of kinds that this version does not know are left
+// to one that does.
+func (d *Desk) try(ctx context.Context) (Act, bool, error) {
+	rows, err := d.pool.Query(ctx, `
+		UPDATE `+d.table+` SET tries = tries + 1,
+			status = CASE WHEN tries >= $2 THEN 'STOPPED' ELSE status END,
+			stopped_by = CASE WHEN tries >= $2 THEN 'console' ELSE stopped_by END
+		WHERE act_id = (
+			SELECT act_id FROM `+d.table+`
+			WHERE status = 'RUNNING' AND next_at <= now() AND kind || ' ' || queue = ANY ($1)
+			ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+		RETURNING `+columns, d.known(), maxTries)
+	if err != nil {
+		return Act{}, false, err
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil || len(list) == 0 {
+		return Act{}, false, err
+	}
+	return list[0], true, nil
+}
+
+// due locks an act, unless another worker has it or somebody stopped it.
+func (d *Desk) due(ctx context.Context, tx pgx.Tx, key uuid.UUID) (Act, bool, error) {
 	rows, err := tx.Query(ctx, `SELECT `+columns+` FROM `+d.table+`
-		WHERE status = 'RUNNING' AND next_at <= now() AND kind || ' ' || queue = ANY ($1)
-		ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED`, d.known())
+		WHERE act_id = $1 AND status = 'RUNNING' AND next_at <= now() FOR UPDATE SKIP LOCKED`, key)
 	if err != nil {
 		return Act{}, false, err
 	}
@@ -360,7 +392,7 @@ func (d *Desk) batch(ctx context.Context, tx pgx.Tx, a Act) (Progress, error) {
 	ended := !p.More || a.Done+int64(p.Done) >= a.AtMost
 	_, err = tx.Exec(ctx, `
 		UPDATE `+d.table+`
-		SET done = done + $2, skipped = skipped + $3, position = $4, next_at = now() + $5::interval, last_error = nullif($6, ''),
+		SET tries = 0, done = done + $2, skipped = skipped + $3, position = $4, next_at = now() + $5::interval, last_error = nullif($6, ''),
 		    status = CASE WHEN $7 THEN 'DONE' ELSE status END, finished_at = CASE WHEN $7 THEN now() END
 		WHERE act_id = $1`, a.key, p.Done, p.Skipped, p.Position, rest, postgres.Storable(p.Error, 1000), ended)
 	return p, err

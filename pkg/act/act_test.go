@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -75,15 +76,21 @@ func TestBatchThatDies(t *testing.T) {
 	})
 	begun, err := desk.Begin(t.Context(), order(1200))
 	kit.Must(t, err)
-	if p, err := desk.Step(t.Context()); err != nil || p.Done != 500 || !p.More {
+	step := func() (act.Progress, error) { return desk.Step(t.Context(), func(act.Act, error) {}) }
+	if p, err := step(); err != nil || p.Done != 500 || !p.More {
 		t.Fatalf("the first batch is %+v, %v; want 500 done and more", p, err)
 	}
+	var got act.Act
 	kit.Eventually(t, "the second batch fails", func() bool {
-		_, err = desk.Step(t.Context())
-		return err != nil
+		_, err := step()
+		kit.Must(t, err)
+		got, err = desk.Get(t.Context(), begun.ID)
+		kit.Must(t, err)
+		return got.LastError != ""
 	})
-	got, err := desk.Get(t.Context(), begun.ID)
-	kit.Must(t, err)
+	if strings.Contains(got.LastError, "power") {
+		t.Errorf("the record shows an internal error: %s", got.LastError)
+	}
 	if got.Done != 500 || left(t, pool) != 700 || got.LastError == "" || got.Status != act.Running {
 		t.Errorf("after a batch that failed the act is %+v and %d rows are left, want 500 done, 700 left, RUNNING and a reason", got, left(t, pool))
 	}
@@ -91,7 +98,7 @@ func TestBatchThatDies(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `UPDATE notification.acts SET next_at = now()`) // instead of a rest of 5 s
 	kit.Must(t, err)
 	kit.Eventually(t, "the act is done", func() bool {
-		_, err := desk.Step(t.Context())
+		_, err := step()
 		kit.Must(t, err)
 		got, err = desk.Get(t.Context(), begun.ID)
 		kit.Must(t, err)
@@ -119,12 +126,14 @@ func TestOneWorkerAtATime(t *testing.T) {
 	_, err := desk.Begin(t.Context(), order(10))
 	kit.Must(t, err)
 	ended := make(chan error, 1)
+	step := func(failed func(act.Act, error)) (act.Progress, error) { return desk.Step(t.Context(), failed) }
 	go func() {
-		_, err := desk.Step(t.Context())
-		ended <- err
+		var killed error
+		_, _ = step(func(_ act.Act, err error) { killed = err })
+		ended <- killed
 	}()
 	<-inside
-	if p, err := desk.Step(t.Context()); err != nil || p.Done != 0 || !p.More {
+	if p, err := step(func(act.Act, error) {}); err != nil || p.Done != 0 || !p.More {
 		t.Errorf("a second worker did %+v, %v; want nothing, and to come again", p, err)
 	}
 	close(leave)
@@ -136,8 +145,34 @@ func TestOneWorkerAtATime(t *testing.T) {
 	}
 	_, err = pool.Exec(t.Context(), `UPDATE notification.acts SET next_at = now()`)
 	kit.Must(t, err)
-	if p, err := desk.Step(t.Context()); err != nil || p.Done != 10 {
+	if p, err := step(func(act.Act, error) {}); err != nil || p.Done != 10 {
 		t.Errorf("the next batch is %+v, %v; want 10 done", p, err)
+	}
+}
+
+// An act whose batches fail again and again, or kill their process, is stopped, and says so;
+// meanwhile another one goes on.
+func TestActThatAlwaysFails(t *testing.T) {
+	t.Parallel()
+	desk, pool := setup(t, 10, func(int) error { return errors.New("poison") })
+	begun, err := desk.Begin(t.Context(), order(10))
+	kit.Must(t, err)
+	var got act.Act
+	kit.Eventually(t, "the act is stopped", func() bool {
+		_, err := pool.Exec(t.Context(), `UPDATE notification.acts SET next_at = now() WHERE status = 'RUNNING'`) // instead of a rest of 5 s
+		kit.Must(t, err)
+		_, err = desk.Step(t.Context(), func(act.Act, error) {})
+		kit.Must(t, err)
+		got, err = desk.Get(t.Context(), begun.ID)
+		kit.Must(t, err)
+		return got.Status == act.Stopped
+	})
+	if got.StoppedBy != "console" || got.LastError == "" || left(t, pool) != 10 {
+		t.Errorf("the act is %+v and %d rows are left, want it stopped by the console with a reason, and 10 left", got, left(t, pool))
+	}
+	resumed, err := desk.Resume(t.Context(), begun.ID)
+	if err != nil || resumed.Status != act.Running {
+		t.Errorf("resumed it is %+v, %v; want RUNNING", resumed, err)
 	}
 }
 
@@ -148,7 +183,7 @@ func Example() {
 	desk, pool := setup(t, 5, func(int) error { return nil })
 	begun, err := desk.Begin(t.Context(), order(3))
 	fmt.Println(begun.Status, begun.Done, err)
-	progress, err := desk.Step(t.Context())
+	progress, err := desk.Step(t.Context(), func(_ act.Act, err error) { fmt.Println("failed:", err) })
 	fmt.Println(progress.Done, err)
 	ended, err := desk.Get(t.Context(), begun.ID)
 	fmt.Println(ended.Status, ended.Done, ended.Reason, err)

@@ -17,7 +17,7 @@ const (
 	RolePlayer            = "player"
 	RoleEntitlementWriter = "entitlement-writer"
 	RoleOperator          = "operator"
-	RoleViewer            = "viewer" // sees what operators see, and changes nothing
+	RoleViewer            = "operations-viewer" // sees what operators see
 )
 
 var ours = []string{RolePlayer, RoleEntitlementWriter, RoleOperator, RoleViewer}

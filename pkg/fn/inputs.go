@@ -3,6 +3,7 @@ package fn
 import (
 	"encoding/json"
 	"reflect"
+	"regexp"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -32,6 +33,11 @@ const (
 		"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000f0000-\U0010ffff]+$"
 	printableFormat = "printable"
 )
+
+// Printable reports whether text is what fields with the format "printable" take.
+func Printable(text string) bool { return printables.MatchString(text) }
+
+var printables = regexp.MustCompile(printable)
 
 // definePrintable gives fields tagged format:"printable" their pattern, so that domains
 // need not know it.

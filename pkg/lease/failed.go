@@ -50,8 +50,12 @@ type FailedRow struct {
 // maxShown bounds the bytes of a payload in a list.
 const maxShown = 16 << 10
 
-// examined bounds the rows that one batch reads when few of them fit its filter.
-const examined = 5000
+// examined bounds the rows that one batch reads when few of them fit its filter, searched
+// those that a list or a count reads.
+const (
+	examined = 5000
+	searched = 500_000
+)
 
 // failedRows is the condition of FAILED rows by which their index is defined.
 func (f Finished) failedRows() string { return "finished_at IS NOT NULL AND " + f.Done + " IS NULL" }
@@ -90,7 +94,7 @@ func readPlace(text string) (at time.Time, id uuid.UUID, err error) {
 }
 
 // List returns up to limit FAILED rows that fit a filter, the latest failure first, and
-// the cursor of the next page, "" on the last.
+// the cursor of the next page, "" on the last. It looks at the latest 500,000 of them.
 func (f Finished) List(ctx context.Context, filter act.Filter, from string, limit int) ([]FailedRow, string, error) {
 	values, err := f.values(filter)
 	if err != nil {
@@ -110,8 +114,11 @@ func (f Finished) List(ctx context.Context, filter act.Filter, from string, limi
 	rows, err := f.Pool.Query(ctx, fmt.Sprintf(`
 		SELECT %[1]s, event_id::text, event_type, %[2]s, attempt_count, created_at, finished_at, coalesce(last_error, ''),
 		       split_part(traceparent, '-', 2), left(payload::text, $10), octet_length(payload::text)
-		FROM %[3]s t WHERE %[4]s AND %[5]s AND (finished_at, %[1]s) < ($7, $8)
-		ORDER BY t.finished_at DESC, t.%[1]s DESC LIMIT $9`, f.ID, f.Owner, f.Name, f.failedRows(), f.fit()),
+		FROM (
+			SELECT * FROM %[3]s WHERE %[4]s AND (finished_at, %[1]s) < ($7, $8)
+			ORDER BY finished_at DESC, %[1]s DESC LIMIT %[6]d
+		) t WHERE %[5]s
+		ORDER BY t.finished_at DESC, t.%[1]s DESC LIMIT $9`, f.ID, f.Owner, f.Name, f.failedRows(), f.fit(), searched),
 		append(values, before, beforeID, limit+1, maxShown)...)
 	if err != nil {
 		return nil, "", postgres.Wrap("list failed rows", err)
@@ -139,14 +146,16 @@ func (f Finished) Requeue() act.Work { return requeue{f} }
 
 type requeue struct{ Finished }
 
-// Count counts the FAILED rows that fit.
+// Count counts the FAILED rows that fit, of the first 500,000.
 func (r requeue) Count(ctx context.Context, filter act.Filter) (n int, err error) {
 	values, err := r.values(filter)
 	if err != nil {
 		return 0, err
 	}
-	err = r.Pool.QueryRow(ctx, fmt.Sprintf(`SELECT count(*) FROM (SELECT FROM %s WHERE %s AND %s LIMIT $7) fitting`,
-		r.Name, r.failedRows(), r.fit()), append(values, act.MaxCounted)...).Scan(&n)
+	err = r.Pool.QueryRow(ctx, fmt.Sprintf(`
+		SELECT count(*) FROM (
+			SELECT FROM (SELECT * FROM %s WHERE %s ORDER BY finished_at, %s LIMIT %d) first WHERE %s LIMIT $7
+		) fitting`, r.Name, r.failedRows(), r.ID, searched, r.fit()), append(values, act.MaxCounted)...).Scan(&n)
 	return n, postgres.Wrap("count failed rows", err)
 }
 

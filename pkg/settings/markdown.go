@@ -3,6 +3,7 @@ package settings
 import (
 	"bytes"
 	"fmt"
+	"net/url"
 	"reflect"
 	"strings"
 )
@@ -56,6 +57,10 @@ type InForce struct {
 // host is shown: the rest may hold a password.
 func (s Settings) List() []InForce {
 	values := reflect.ValueOf(s)
+	unset, err := LoadFrom(nil)
+	if err != nil {
+		unset = Settings{} // then all count as set
+	}
 	var list []InForce
 	for i := range values.NumField() {
 		tag := values.Type().Field(i).Tag
@@ -65,7 +70,11 @@ func (s Settings) List() []InForce {
 		}
 		one := InForce{Name: name, Default: tag.Get("envDefault"), Meaning: tag.Get("doc"), Secret: tag.Get("secret") == "true"}
 		one.Value = written(values.Field(i))
-		one.Set = one.Value != one.Default
+		if isAddress(name) {
+			one.Value = addresses(values.Field(i))
+		}
+		one.Set = !reflect.DeepEqual(values.Field(i).Interface(), reflect.ValueOf(unset).Field(i).Interface())
+		one.Secret = one.Secret || strings.Contains(one.Value, hidden)
 		if one.Secret {
 			one.Value = ""
 		}
@@ -77,20 +86,40 @@ func (s Settings) List() []InForce {
 // written is a value as it would be written in the environment.
 func written(v reflect.Value) string {
 	if v.Kind() != reflect.Slice {
-		return withoutPassword(fmt.Sprint(v.Interface()))
+		return fmt.Sprint(v.Interface())
 	}
 	parts := make([]string, v.Len())
 	for i := range parts {
-		parts[i] = withoutPassword(fmt.Sprint(v.Index(i).Interface()))
+		parts[i] = fmt.Sprint(v.Index(i).Interface())
 	}
 	return strings.Join(parts, ",")
 }
 
-func withoutPassword(text string) string {
-	scheme, rest, isURL := strings.Cut(text, "://")
-	if !isURL {
-		return text
+func addresses(v reflect.Value) string {
+	parts := strings.Split(written(v), ",")
+	for i := range parts {
+		parts[i] = withoutPassword(parts[i])
 	}
-	host := rest[:strings.IndexAny(rest+"/", "/?#")]
-	return scheme + "://" + host[strings.LastIndexByte(host, '@')+1:]
+	return strings.Join(parts, ",")
+}
+
+// hidden stands for what may hold a password and is not understood.
+const hidden = "\x00"
+
+// isAddress reports whether a setting may hold the password of a store or a receiver.
+func isAddress(name string) bool {
+	return strings.HasSuffix(name, "_URL") || strings.HasSuffix(name, "_URLS")
+}
+
+// withoutPassword is an address without what comes before and after its host. Drivers take
+// addresses in other forms than URLs, too.
+func withoutPassword(text string) string {
+	if text == "" {
+		return ""
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" || strings.ContainsAny(u.Host, "@,= ") {
+		return hidden
+	}
+	return u.Scheme + "://" + u.Host
 }

@@ -149,3 +149,33 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// What operators see of the settings holds no secret, in whatever form an address is
+// written, and marks exactly those that differ from their defaults.
+func TestList(t *testing.T) {
+	t.Parallel()
+	given := map[string]string{
+		"DATABASE_URL": "postgres://user:secret@db:5432/x?password=secret", "REDIS_URL": "redis://:secret@redis:6379/0",
+		"NATS_URL": "user:secret@nats:4222", "TRANSFER_DATABASE_URL": "host=db user=x password=secret",
+		"WEBHOOK_URLS": "https://one.example/secret,https://u:secret@two.example/", "OIDC_CLIENT_SECRET": "secret", "TICK_BUDGET": "7s",
+		"FUNCTION_URL": "grant=http://user:secret@127.0.0.1:8081,relay=http://127.0.0.1:8082",
+	}
+	s, err := settings.LoadFrom(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range s.List() {
+		if strings.Contains(one.Value, "secret") {
+			t.Errorf("%s shows %q", one.Name, one.Value)
+		}
+		if _, ours := given[one.Name]; one.Set != ours {
+			t.Errorf("%s, %q, is marked as set: %v, want %v", one.Name, one.Value, one.Set, ours)
+		}
+		if want := map[string]string{"DATABASE_URL": "postgres://db:5432", "WEBHOOK_URLS": "https://one.example,https://two.example", "TICK_BUDGET": "7s"}[one.Name]; want != "" && one.Value != want {
+			t.Errorf("%s shows %q, want %q", one.Name, one.Value, want)
+		}
+		if hides := map[string]bool{"NATS_URL": true, "TRANSFER_DATABASE_URL": true, "OIDC_CLIENT_SECRET": true}[one.Name]; hides && (!one.Secret || one.Value != "") {
+			t.Errorf("%s shows %q, want nothing", one.Name, one.Value)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func TestRefusedOrders(t *testing.T) {
 		order("requeue", "notifications", `{}`, 0, 1):                                             "request_invalid",
 		order("requeue", "notifications", `{}`, 1, 1001):                                          "request_invalid",
 		order("requeue", "notifications", `{"unknown":1}`, 1, 1):                                  "request_invalid",
-		order("sign-out", "sessions", `{"owner":"u_01h455vb4pex5vsknk084sn02q"}`, 1, 1):           "account_not_found",
+		order("sign-out", "sessions", `{"owner":"u_01h455vb4pex5vsknk084sn02q"}`, 1, 1):           "nothing_to_do",
 	} {
 		a := d.begin("k", wish)
 		if a.Status < 400 || !strings.Contains(string(a.Body), `"`+want+`"`) {
@@ -229,5 +229,44 @@ func TestSignOut(t *testing.T) {
 	}
 	for visitor, want := range map[*system.Visitor]int{alice: http.StatusUnauthorized, again: http.StatusUnauthorized, bob: http.StatusOK} {
 		system.WantStatus(t, visitor.Do(http.MethodGet, "/v1/me", ""), want)
+	}
+}
+
+// Behind a pooler statements are sent without their types being asked for.
+func TestOtherExecModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			d := setup(t, "POSTGRES_EXEC_MODE="+mode)
+			user := d.UserID(d.player)
+			d.failed(3, user, "503")
+			good := granted(t, user)
+			d.letter(good.Data, headersOf(good), "unreadable")
+			from := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+			filter := `{"owner":"` + user + `","event_type":"EntitlementGranted","error_contains":"503","failed_from":"` + from + `"}`
+			if got := d.done(d.begun("k1", order("requeue", "notifications", filter, 3, 10)).ID); got.Done != 3 {
+				t.Errorf("the act is %+v, want 3 requeued", got)
+			}
+			if got := d.done(d.begun("k2", order("replay", "notification-letters", `{}`, 1, 10)).ID); got.Done != 1 {
+				t.Errorf("the act is %+v, want 1 replayed", got)
+			}
+			d.Tick("console") // a sample
+			for _, path := range []string{"/console", "/console/queues/notifications", "/console/queues/notification-letters", "/console/acts", "/console/people/" + user} {
+				system.WantStatus(t, d.Call(http.MethodGet, path, d.viewer, ""), http.StatusOK)
+			}
+			away, _ := d.Call(http.MethodGet, "/v1/operations/flow", d.viewer, "").JSON(t)["away"].([]any)
+			if len(away) != 0 {
+				t.Errorf("parts cannot be read: %v", away)
+			}
+			system.WantStatus(t, d.Call(http.MethodPost, "/v1/operations/users/"+user+"/export", d.operator, `{"reason":"x"}`, "Idempotency-Key: k3"), http.StatusOK)
+			d.begun("k4", order("erase", "accounts", `{"owner":"`+user+`"}`, 1, 10))
+			d.exec(`UPDATE account.acts SET next_at = now()`)
+			kit.Eventually(t, "the person is erased", func() bool {
+				d.TryTick("console")
+				d.exec(`UPDATE account.acts SET next_at = now() WHERE status = 'RUNNING'`)
+				return d.Count(`SELECT count(*) FROM account.acts WHERE kind = 'erase' AND status = 'DONE'`) == 1
+			})
+		})
 	}
 }

@@ -29,7 +29,7 @@ func setup(t *testing.T, environment ...string) *desk {
 	token := func(role string) string {
 		return people.Token(t, map[string]any{"sub": "the " + role, "realm_access": map[string]any{"roles": []string{role}}})
 	}
-	return &desk{s, people, token("operator"), token("viewer"), token("player")}
+	return &desk{s, people, token("operator"), token("operations-viewer"), token("player")}
 }
 
 // exec runs SQL as the owner of the database.

@@ -62,24 +62,27 @@ func TestPages(t *testing.T) {
 	d.Opened(d.operator, user, "12.5")
 	d.failed(30, user, "the endpoint answered 503")
 	id := d.done(d.begun("k", order("requeue", "notifications", `{}`, 1, 10)).ID).ID
+	system.WantStatus(t, d.Grant("odd", user, "../a?b#1"), http.StatusOK)
 	for path, wants := range map[string][]string{
 		"/console":                      {"<title>Now", "29 stuck", "Purchases", "Queue casual", "1 wait", "29 FAILED"},
 		"/console/flow":                 {"Transfers"},
 		"/console/queues/notifications": {"the endpoint answered 503", "Older", "Dry run: requeue"},
-		"/console/queues/notifications?error_contains=41": {"Nothing is stuck here"},
-		"/console/queues/entitlement-outbox":              {"Nothing is stuck here"},
-		"/console/queues/settlement-letters":              {"Nothing is stuck here"},
-		"/console/acts":                                   {id, "the operator", "INC-42", "DONE"},
-		"/console/acts/" + id:                             {"1 of 1 done", "INC-42"},
-		"/console/acts/" + id + "/progress":               {"<progress"},
-		"/console/people":                                 {"User id"},
-		"/console/people?user_id=" + user:                 {"the player", "item1", "EntitlementGranted", "casual", "QUEUED", "12.5 EUR"},
-		"/console/people/u_nobody":                        {"Nobody has signed in with this id"},
-		"/console/people/" + user + "/items/item1":        {"grant: ACTIVE"},
-		"/console/money":                                  {"Balanced.", "EUR"},
-		"/console/settings":                               {"TICK_BUDGET", "relay", "IDENTITY_SIGNING_KEY", "set, not shown"},
-		"/console/assets/console.css":                     {".way"},
-		"/console/assets/plots.js":                        {"uPlot"},
+		"/console/queues/notifications?error_contains=41":   {"Nothing is stuck here"},
+		"/console/queues/entitlement-outbox":                {"Nothing is stuck here"},
+		"/console/queues/settlement-letters":                {"Nothing is stuck here"},
+		"/console/acts":                                     {id, "the operator", "INC-42", "DONE"},
+		"/console/acts/" + id:                               {"1 of 1 done", "INC-42"},
+		"/console/acts/" + id + "/progress":                 {"<progress"},
+		"/console/people":                                   {"User id"},
+		"/console/people?user_id=" + user:                   {"the player", "item1", "EntitlementGranted", "casual", "QUEUED", "12.5 EUR"},
+		"/console/people/u_nobody":                          {"Nobody has signed in with this id"},
+		"/console/people/" + user + "/items/item1":          {"grant: ACTIVE"},
+		"/console/people/" + user:                           {`/items/..%2Fa%3Fb%231"`},
+		"/console/people/" + user + "/items/..%2Fa%3Fb%231": {"grant: ACTIVE"},
+		"/console/money":                                    {"Balanced.", "EUR"},
+		"/console/settings":                                 {"TICK_BUDGET", "relay", "IDENTITY_SIGNING_KEY", "set, not shown"},
+		"/console/assets/console.css":                       {".way"},
+		"/console/assets/plots.js":                          {"uPlot"},
 	} {
 		a := d.Call(http.MethodGet, path, d.viewer, "")
 		if a.Status != http.StatusOK {

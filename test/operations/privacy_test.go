@@ -19,7 +19,7 @@ func somebody(t *testing.T) (d *desk, i *system.CodeIssuer, browser *system.Visi
 	role := func(subject, role string) string {
 		return i.Fresh(t, subject, map[string]any{"realm_access": map[string]any{"roles": []string{role}}})
 	}
-	d.operator, d.viewer, d.player, d.Writer = role("olga", "operator"), role("vera", "viewer"), i.Fresh(t, "erin-at-the-issuer", nil), role("shop", "entitlement-writer")
+	d.operator, d.viewer, d.player, d.Writer = role("olga", "operator"), role("vera", "operations-viewer"), i.Fresh(t, "erin-at-the-issuer", nil), role("shop", "entitlement-writer")
 	browser = d.Visitor()
 	browser.SignIn(i, "/", system.SigningIn{Subject: "erin-at-the-issuer"})
 	user = browser.Whoami()
@@ -117,5 +117,5 @@ func TestErase(t *testing.T) {
 	if !report.Balanced {
 		t.Errorf("the money does not add up: %s", check.Body)
 	}
-	system.WantProblem(t, d.begin("k2", order("erase", "accounts", filter, 1, 100)), http.StatusNotFound, "account_not_found")
+	system.WantProblem(t, d.begin("k2", order("erase", "accounts", filter, 1, 100)), http.StatusConflict, "nothing_to_do")
 }

@@ -9,7 +9,7 @@ const (
 	// RoleOperator is the role of those who operate the service.
 	RoleOperator = "operator"
 	// RoleViewer is the role of those who may look at what operators see.
-	RoleViewer = "viewer"
+	RoleViewer = "operations-viewer"
 	// RoleEntitlementWriter may grant entitlements.
 	RoleEntitlementWriter = "entitlement-writer"
 )
