@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/act"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 )
 
@@ -206,8 +207,10 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// ms writes a duration in ms as people read it.
-func ms(n int64) string {
+// ms writes a duration in ms as people read it, the unit beside its number.
+func ms(n int64) string { return strings.ReplaceAll(duration(n), " ", "\u00a0") }
+
+func duration(n int64) string {
 	d := time.Duration(n) * time.Millisecond
 	switch {
 	case d < time.Second:
@@ -225,6 +228,28 @@ func ms(n int64) string {
 func ago(t time.Time) string { return ms(max(time.Since(t), 0).Milliseconds()) + " ago" }
 
 func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }
+
+// which says what a filter selects.
+func which(f act.Filter) string {
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.UTC().Format("2006-01-02 15:04") + " UTC"
+	}
+	var all []string
+	for _, part := range [][2]string{
+		{"", strings.Join(f.IDs, ", ")}, {"type ", f.EventType}, {"of ", f.Owner}, {"whose error contains ", f.ErrorContains}, {"failed from ", at(f.FailedFrom)}, {"failed before ", at(f.FailedBefore)},
+	} {
+		if part[1] != "" {
+			all = append(all, part[0]+part[1])
+		}
+	}
+	if len(all) == 0 {
+		return "all"
+	}
+	return strings.Join(all, ", ")
+}
 
 // shown is a payload as people read it: indented if it is JSON.
 func shown(payload string) string {

@@ -35,7 +35,7 @@ var files embed.FS
 // a part of one.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"ago": ago, "when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }, "ms": ms, "rate": rate,
-	"shown": shown, "segment": url.PathEscape, "htmx": func() string { return assets.HTMX.Path },
+	"shown": shown, "which": which, "segment": url.PathEscape, "htmx": func() string { return assets.HTMX.Path },
 	"uplot": func() string { return assets.UPlot.Path }, "uplotStyle": func() string { return assets.UPlotStyle.Path },
 }).ParseFS(files, "pages/*.html"))
 
@@ -156,6 +156,9 @@ type queueData struct {
 }
 
 func (q queueData) title() string { return "Stuck in " + q.Queue }
+
+// Filtered reports whether there is a filter.
+func (q queueData) Filtered() bool { return q.Filter != Filter{} }
 
 // filterOf reads a filter from a query or form; times are of UTC, as a browser's field
 // writes them.

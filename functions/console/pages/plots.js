@@ -10,8 +10,10 @@
 		{ title: 'Time to match, ms', series: [['match_ms', 'time', '--accent']] },
 		{ title: 'Transfers a second', series: [['transfers', 'transfers', '--accent']] },
 	]
+	const utc = (at, from, to) => new Date(at * 1000).toISOString().slice(from, to)
 	const home = document.getElementById('plots')
-	const drawn = []
+	let drawn = []
+	let shown = []
 
 	// A gap in the samples is a gap in the line.
 	function columns(samples, names) {
@@ -46,8 +48,9 @@
 			const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line') }, ticks: { stroke: colour('--line') } }
 			drawn[n] = new uPlot({
 				width: figure.clientWidth - 26, height: 180,
-				series: [{}, ...plot.series.map(([, label, stroke]) => ({ label, stroke: colour(stroke), width: 2 }))],
-				axes: [axis, { ...axis, size: 56 }],
+				tzDate: (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC'), // as everything here
+				series: [{ label: 'UTC', value: (_, at) => at === null ? '--' : utc(at, 0, 19).replace('T', ' ') }, ...plot.series.map(([, label, stroke]) => ({ label, stroke: colour(stroke), width: 2 }))],
+				axes: [{ ...axis, size: 30, values: (_, at) => at.map((one) => utc(one, 11, 16)) }, { ...axis, size: 56 }],
 				scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
 			}, data, figure)
 		})
@@ -56,10 +59,15 @@
 	async function refresh() {
 		try {
 			const answer = await fetch('/v1/operations/samples?minutes=180', { credentials: 'same-origin' })
-			if (answer.ok) draw((await answer.json()).samples)
+			if (answer.ok) draw(shown = (await answer.json()).samples)
 		} catch { /* the next one may arrive */ }
 	}
 	addEventListener('resize', () => drawn.forEach((plot) => plot.setSize({ width: plot.root.parentElement.clientWidth - 26, height: 180 })))
+	matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { // a canvas keeps its colours
+		home.replaceChildren()
+		drawn = []
+		draw(shown)
+	})
 	refresh()
 	setInterval(refresh, 10000)
 }
