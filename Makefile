@@ -113,8 +113,8 @@ generate: tools ## Write the generated files: protobuf, OpenAPI, docs tables
 	go run ./infra/generate
 
 .PHONY: vendored
-vendored: ## Fetch the browser libraries of functions/internal/assets/vendor.txt (needs npm)
-	@functions/internal/assets/fetch.sh
+vendored: ## Fetch the browser libraries that vendor.txt lists, of pages and tests (needs npm)
+	@for folder in functions/internal/assets test/browser; do functions/internal/assets/fetch.sh $$folder || exit 1; done
 
 .PHONY: proto-check
 proto-check: tools ## Check that the generated protobuf code is current

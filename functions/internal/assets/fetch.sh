@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetches what vendor.txt lists from the npm packages, and checks the sums; where there is
-# - instead of one, it writes the one that it found.
+# Fetches what a folder's vendor.txt lists from the npm packages, and checks the sums; where
+# there is - instead of one, it writes the one that it found.
 set -eu
-cd "$(dirname "$0")"
+cd "$1"
 fetched=$(mktemp -d)
 trap 'rm -rf "$fetched"' EXIT
 fail() { echo "$1" >&2; exit 1; }
@@ -16,7 +16,9 @@ grep -v '^#' vendor.txt | while read -r package version licence integrity path s
     npm pack --silent --pack-destination "$from" "$package@$version" >/dev/null
     mv "$from"/*.tgz "$from.tgz"
     tar -xzf "$from.tgz" -C "$from"
-    [ ! -e "$from/package/LICENSE" ] || cp "$from/package/LICENSE" "$library/"
+    for text in "$from"/package/LICENSE*; do
+      [ ! -e "$text" ] || cp "$text" "$library/"
+    done
   fi
   found=sha512-$(openssl dgst -sha512 -binary "$from.tgz" | base64 -w 0)
   [ "$integrity" = - ] || [ "$integrity" = "$found" ] || fail "$package@$version is $found, not $integrity"
