@@ -35,7 +35,7 @@ var files embed.FS
 // a part of one.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"ago": ago, "when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }, "ms": ms, "rate": rate,
-	"shown": shown, "which": which, "segment": url.PathEscape, "htmx": func() string { return assets.HTMX.Path },
+	"shown": shown, "which": which, "segment": url.PathEscape, "everything": func() int64 { return everything }, "htmx": func() string { return assets.HTMX.Path },
 	"uplot": func() string { return assets.UPlot.Path }, "uplotStyle": func() string { return assets.UPlotStyle.Path },
 }).ParseFS(files, "pages/*.html"))
 
@@ -150,9 +150,7 @@ type queueData struct {
 	Letters any
 	Next    string // the address of the next page
 	Others  []string
-
-	Rows     bool // it has rows, which have owners
-	Filtered bool
+	Rows    bool // it has rows, which have owners
 }
 
 func (q queueData) title() string { return "Stuck in " + q.Queue }
@@ -191,7 +189,7 @@ func (f *function) queuePage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	data := queueData{Queue: q.name, Kinds: q.kinds, Filter: filter, From: query.Get("failed_from"), Before: query.Get("failed_before"),
-		Rows: q.table.Name != "", Filtered: filter != Filter{}}
+		Rows: q.table.Name != ""}
 	for _, other := range f.queues {
 		if other.table.Name != "" || other.box.Table != "" {
 			data.Others = append(data.Others, other.name)

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -383,7 +384,11 @@ type act struct {
 }
 
 func (a act) String() string {
-	text := fmt.Sprintf("%s %s: %d of %d done", a.ID, a.Status, a.Done, a.AtMost)
+	text := fmt.Sprintf("%s %s: %d", a.ID, a.Status, a.Done)
+	if a.AtMost < math.MaxInt32 { // an erasure has no bound
+		text += fmt.Sprintf(" of %d", a.AtMost)
+	}
+	text += " done"
 	if a.Skipped > 0 {
 		text += fmt.Sprintf(", %d skipped", a.Skipped)
 	}

@@ -8,6 +8,10 @@
 		trouble.hidden = !text
 	}
 	addEventListener('htmx:beforeSwap', ({ detail }) => {
+		if (detail.xhr.status >= 500) {
+			detail.shouldSwap = false // what is there asks again
+			return say('The server failed; what is shown may be old.')
+		}
 		if (detail.xhr.getResponseHeader('Content-Type')?.startsWith('text/html')) return say('')
 		detail.shouldSwap = false // the gateway answers scripts in JSON
 		let problem
