@@ -159,3 +159,20 @@ func TestBrowserConsoleAway(t *testing.T) {
 	b.do(chromedp.Evaluate[chromedp.Void]("XMLHttpRequest = Requests"))
 	b.until("the reason is gone", "document.querySelector('#trouble').hidden && "+nothingStuck)
 }
+
+// The picture in the README: traffic, and something stuck.
+func TestBrowserConsoleLook(t *testing.T) {
+	t.Parallel()
+	s, _ := setupDesk(t) // nothing is ticked, so the samples end as they are
+	s.sample()
+	user := s.UserID(s.Writer)
+	s.fail(12, user)
+	s.Joined(s.Writer, "casual", "j1", `{}`)
+	b := s.atConsole(t, "olga", "/console")
+	b.do(chromedp.EmulateViewport(1280, 800))
+	b.until("all is drawn", shows("#flow", "12 stuck.")+" && document.querySelectorAll('.uplot').length === 6")
+	b.shoot("console.png")
+	b.do(chromedp.Evaluate[chromedp.Void]("window.light = document.querySelector('canvas').toDataURL()"))
+	b.scheme("dark")
+	b.until("the plots are drawn again, in colours for the dark", "document.querySelectorAll('.uplot').length === 6 && document.querySelector('canvas').toDataURL() !== window.light")
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -91,15 +92,17 @@ func (s *site) fail(n int, user string) {
 	kit.Must(s.T, err)
 }
 
-// sample writes the samples of the last hours: a day's traffic with a little noise.
+// sample writes samples of the last hours: traffic that goes up and down, with some noise.
 func (s *site) sample() {
 	s.T.Helper()
 	client := s.QueueClient()
 	defer client.Close()
+	noise, drift := rand.New(rand.NewPCG(1, 2)), 0.
 	now := time.Now().UTC().Truncate(10 * time.Second).Add(-20 * time.Second)
 	for i := 1080; i > 0; i-- {
 		at := now.Add(-time.Duration(i) * 10 * time.Second)
-		wave := 1 + math.Sin(float64(i)/170)*.5 + math.Sin(float64(i)/3)*.08 + math.Sin(float64(i)/7)*.05
+		drift = drift*.95 + noise.NormFloat64()*.02
+		wave := 1 + math.Sin(float64(i)/170)*.5 + drift
 		text, err := json.Marshal(console.Sample{
 			At: at, Changes: 40 * wave, Sent: 39 * wave, SentP50MS: int64(9 * wave), SentP99MS: int64(31 * wave * wave), Transfers: 12 * wave,
 			LagMS: int64(6 * wave), Waiting: int(7 * wave), MatchMS: int64(1400 * wave),
