@@ -188,8 +188,10 @@ func (f *function) queuePage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := queueData{Queue: q.name, Kinds: q.kinds, Filter: filter, From: query.Get("failed_from"), Before: query.Get("failed_before"),
-		Rows: q.table.Name != ""}
+	data := queueData{
+		Queue: q.name, Kinds: q.kinds, Filter: filter, From: query.Get("failed_from"), Before: query.Get("failed_before"),
+		Rows: q.table.Name != "",
+	}
 	for _, other := range f.queues {
 		if other.table.Name != "" || other.box.Table != "" {
 			data.Others = append(data.Others, other.name)
