@@ -44,7 +44,7 @@ test-keycloak: cc ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the f
 	CGO_ENABLED=1 go test -race -tags keycloak -timeout 20m $(GO_TEST_FLAGS) -run AtKeycloak ./test/signin
 
 .PHONY: test-browser
-test-browser: cc ## Use the start page in headless Chromium
+test-browser: cc ## Use the pages in headless Chromium, and have axe-core judge them
 	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) ./test/browser
 
 .PHONY: test-func
