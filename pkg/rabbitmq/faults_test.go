@@ -53,9 +53,10 @@ func restart(t *testing.T, broker *rabbitmqserver.Server, end func(*rabbitmqserv
 	}
 	start()
 	kit.Must(t, f.publisher.Ready(t.Context()))
-	// The broker answers a moment before its queue takes messages.
+	// The broker answers before its queue takes messages: on a busy machine more than a
+	// minute before.
 	one := f.messages(1)
-	kit.Eventually(f, "the queue takes a message", func() bool { return f.publisher.Publish(t.Context(), one)[0] == nil })
+	kit.Within(f, 3*time.Minute, "the queue takes a message", func() bool { return f.publisher.Publish(t.Context(), one)[0] == nil })
 	left := map[string]bool{}
 	kit.Eventually(f, "60 messages", func() bool {
 		got, err := f.consumer.Fetch(t.Context(), 500)
