@@ -113,7 +113,7 @@ func givenMore(pod pod, f fn.Function, environment map[string]string, p *problem
 	needed := map[string]bool{
 		"DATABASE_URL": false, "MIGRATION_DATABASE_URL": false,
 		"REDIS_URL": uses(fn.Redis), "NATS_URL": uses(fn.NATS), "RABBITMQ_URL": uses(fn.RabbitMQ),
-		"IDENTITY_SIGNING_KEY": f.Public, "OIDC_CLIENT_SECRET": f.Public, "SESSION_REDIS_URL": f.Public,
+		"IDENTITY_SIGNING_KEY": f.Public, "OIDC_CLIENT_SECRET": f.Public, "SESSION_REDIS_URL": slices.Contains(f.Rights.Keys, "session:*"),
 		"WEBHOOK_SECRETS": slices.Contains(f.Reaches, fn.Webhooks),
 	}
 	for _, role := range migrations.Roles {
