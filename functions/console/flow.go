@@ -120,29 +120,40 @@ func (f *function) readFlow(ctx context.Context) flow {
 	now := flow{
 		At: time.Now().UTC(), Tables: []tableState{}, Streams: make([]streamState, 0, len(f.streams)), Matchmaking: []queueState{}, Letters: []letterCount{},
 	}
-	p := f.parts(ctx)
+	// The lists have their lengths before anything is read into them.
 	for _, q := range f.queues {
 		switch {
 		case q.table.Name != "":
 			now.Tables = append(now.Tables, tableState{Queue: q.name, Rows: []statusCount{}})
-			at := len(now.Tables) - 1
-			read(p, q.name, func(ctx context.Context) ([]lease.Waiting, error) {
-				return lease.Backlog(ctx, q.table.Pool, q.table.Name, q.table.Done)
-			}, func(list []lease.Waiting) {
-				for _, w := range list {
-					now.Tables[at].Rows = append(now.Tables[at].Rows, statusCount{w.Status, w.Rows, w.Oldest.Milliseconds()})
-				}
-			})
 		case q.box.Table != "":
 			now.Letters = append(now.Letters, letterCount{Queue: q.name})
-			at := len(now.Letters) - 1
-			read(p, q.name, func(ctx context.Context) (int, error) { return q.box.Count(ctx, act.Filter{}) }, func(n int) { now.Letters[at].Letters = n })
 		}
 	}
 	for _, s := range f.streams {
 		now.Streams = append(now.Streams, streamState{s.subject, s.consumer, 0})
-		at := len(now.Streams) - 1
-		read(p, s.subject, s.messages.Waiting, func(n int) { now.Streams[at].Messages = n })
+	}
+	p := f.parts(ctx)
+	tables, boxes := 0, 0
+	for _, q := range f.queues {
+		switch {
+		case q.table.Name != "":
+			into := &now.Tables[tables]
+			tables++
+			read(p, q.name, func(ctx context.Context) ([]lease.Waiting, error) {
+				return lease.Backlog(ctx, q.table.Pool, q.table.Name, q.table.Done)
+			}, func(list []lease.Waiting) {
+				for _, w := range list {
+					into.Rows = append(into.Rows, statusCount{w.Status, w.Rows, w.Oldest.Milliseconds()})
+				}
+			})
+		case q.box.Table != "":
+			into := &now.Letters[boxes]
+			boxes++
+			read(p, q.name, func(ctx context.Context) (int, error) { return q.box.Count(ctx, act.Filter{}) }, func(n int) { into.Letters = n })
+		}
+	}
+	for i, s := range f.streams {
+		read(p, s.subject, s.messages.Waiting, func(n int) { now.Streams[i].Messages = n })
 	}
 	read(p, "matchmaking", f.queueStates, func(list []queueState) { now.Matchmaking = list })
 	read(p, "transfers", f.moving, func(m transferState) { now.Transfers = m })
