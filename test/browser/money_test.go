@@ -28,6 +28,7 @@ func (s *site) banked(t testing.TB, name string) (b *tab, account string) {
 
 func (b *tab) send(to, amount string) {
 	b.t.Helper()
+	b.until("nothing is being sent", "!document.querySelector('#send-money').dataset.busy")
 	b.choose("to", to)
 	b.choose("amount", amount)
 	b.click("document.querySelector('#send-money')")
