@@ -22,7 +22,7 @@ import (
 
 // Wish is what to do to which rows.
 type Wish struct {
-	Kind   string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out,erase" doc:"requeue makes FAILED rows PENDING; republish does so with PUBLISHED events, which ids name; replay hands dead letters to their consumer again; discard deletes them; sign-out ends the sessions of the user in filter.owner; erase takes away all that says who that user was." example:"requeue"`
+	Kind   string     `json:"kind" enum:"requeue,republish,replay,discard,sign-out,erase" doc:"requeue makes FAILED rows PENDING; republish does so with PUBLISHED events, which ids name; replay hands dead letters to their consumer again; discard deletes them; sign-out ends the sessions of the user in filter.owner; erase deletes that user's identities and personal data." example:"requeue"`
 	Queue  string     `json:"queue" enum:"entitlement-outbox,transfer-outbox,notifications,notification-letters,settlement-letters,sessions,accounts" doc:"Where." example:"notifications"`
 	Filter act.Filter `json:"filter" required:"false" doc:"Which rows; all of the queue's when it is left out."`
 }
@@ -173,10 +173,9 @@ func (f *function) resume(ctx context.Context, in *ActPath) (*struct{ Body act.A
 
 // tick works on acts, and takes a sample when one is due.
 func (f *function) tick() {
-	names := []string{"acts on sessions", "acts on entitlements", "acts on notifications", "acts on transfers"}
 	var sources []tick.Source
-	for i, desk := range f.desks {
-		sources = append(sources, tick.Source{Name: names[i], Step: func(ctx context.Context) (lease.Report, error) {
+	for _, desk := range f.desks {
+		sources = append(sources, tick.Source{Name: desk.Table, Step: func(ctx context.Context) (lease.Report, error) {
 			p, err := desk.Step(ctx, func(a act.Act, err error) {
 				f.env.Logger().WarnContext(ctx, "act not carried on", "act_id", a.ID, "error", err.Error())
 			})

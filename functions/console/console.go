@@ -5,8 +5,10 @@
 package console
 
 import (
+	"html/template"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -102,8 +104,11 @@ type function struct {
 	sampled       int64 // the last slot that this process knows of; only the tick uses it
 	wake          func()
 
-	looking sync.Mutex
-	looked  flow // the last reading
+	looking  sync.Mutex
+	looked   flow      // the last reading
+	lookedAt time.Time // when it ended
+
+	templates *template.Template // of the pages
 }
 
 // stream is what a consumer has yet to take.

@@ -103,57 +103,49 @@ func (f *function) flow(ctx context.Context, _ *struct{}) (*struct{ Body flow },
 	return &struct{ Body flow }{f.now(ctx)}, nil
 }
 
-// flowFor is how long a reading serves all who look: counting costs the more, the more is
-// stuck.
+// flowFor is how long a reading serves every operator: counting costs the more, the more
+// is stuck.
 const flowFor = time.Second
 
+// now returns the last reading or makes a new one, for which later callers wait. A reading
+// is fresh from its end on: one of a store that hangs takes longer than flowFor, and
+// callers that waited for it must not begin another one each.
 func (f *function) now(ctx context.Context) flow {
 	f.looking.Lock()
 	defer f.looking.Unlock()
-	if time.Since(f.looked.At) > flowFor {
-		f.looked = f.readFlow(context.WithoutCancel(ctx)) // others wait for it
+	if time.Since(f.lookedAt) > flowFor {
+		f.looked = f.readFlow(context.WithoutCancel(ctx))
+		f.lookedAt = time.Now()
 	}
 	return f.looked
 }
 
 func (f *function) readFlow(ctx context.Context) flow {
 	now := flow{
-		At: time.Now().UTC(), Tables: []tableState{}, Streams: make([]streamState, 0, len(f.streams)), Matchmaking: []queueState{}, Letters: []letterCount{},
-	}
-	// The lists have their lengths before anything is read into them.
-	for _, q := range f.queues {
-		switch {
-		case q.table.Name != "":
-			now.Tables = append(now.Tables, tableState{Queue: q.name, Rows: []statusCount{}})
-		case q.box.Table != "":
-			now.Letters = append(now.Letters, letterCount{Queue: q.name})
-		}
-	}
-	for _, s := range f.streams {
-		now.Streams = append(now.Streams, streamState{s.subject, s.consumer, 0})
+		At: time.Now().UTC(), Tables: make([]tableState, 0, len(f.queues)), Streams: make([]streamState, len(f.streams)), Matchmaking: []queueState{},
+		Letters: make([]letterCount, 0, len(f.queues)), // appending moves no element that is being read into
 	}
 	p := f.parts(ctx)
-	tables, boxes := 0, 0
 	for _, q := range f.queues {
 		switch {
-		case q.table.Name != "":
-			into := &now.Tables[tables]
-			tables++
-			read(p, q.name, func(ctx context.Context) ([]lease.Waiting, error) {
-				return lease.Backlog(ctx, q.table.Pool, q.table.Name, q.table.Done)
-			}, func(list []lease.Waiting) {
+		case q.hasRows():
+			now.Tables = append(now.Tables, tableState{Queue: q.name, Rows: []statusCount{}})
+			into := &now.Tables[len(now.Tables)-1]
+			read(p, q.name, q.backlog, func(list []lease.Waiting) {
 				for _, w := range list {
 					into.Rows = append(into.Rows, statusCount{w.Status, w.Rows, w.Oldest.Milliseconds()})
 				}
 			})
-		case q.box.Table != "":
-			into := &now.Letters[boxes]
-			boxes++
+		case q.hasLetters():
+			now.Letters = append(now.Letters, letterCount{Queue: q.name})
+			into := &now.Letters[len(now.Letters)-1]
 			read(p, q.name, func(ctx context.Context) (int, error) { return q.box.Count(ctx, act.Filter{}) }, func(n int) { into.Letters = n })
 		}
 	}
 	for i, s := range f.streams {
-		read(p, s.subject, s.messages.Waiting, func(n int) { now.Streams[i].Messages = n })
+		into := &now.Streams[i]
+		into.Subject, into.Consumer = s.subject, s.consumer
+		read(p, s.subject, s.messages.Waiting, func(n int) { into.Messages = n })
 	}
 	read(p, "matchmaking", f.queueStates, func(list []queueState) { now.Matchmaking = list })
 	read(p, "transfers", f.moving, func(m transferState) { now.Transfers = m })

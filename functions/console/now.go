@@ -51,10 +51,10 @@ func (f *function) nowPage(r *http.Request) (any, error) {
 	p := picture{now, last}
 	d.Ways = []way{
 		{"Purchases", []step{
-			p.step("Gateway", well, rate(last.Changes)+" changes a second"),
+			newStep("Gateway", well, rate(last.Changes)+" changes a second"),
 			p.table("Outbox", "entitlement-outbox"), p.stream("entitlement.events"), p.table("Notifications", "notifications"),
 			p.letters("Unread messages", "notification-letters"),
-			p.step("Client", well, rate(last.Sent)+" sent a second", "p50 "+ms(last.SentP50MS)+", p99 "+ms(last.SentP99MS)),
+			newStep("Client", well, rate(last.Sent)+" sent a second", "p50 "+ms(last.SentP50MS)+", p99 "+ms(last.SentP99MS)),
 		}},
 		{"Matchmaking", append(p.players(), p.stream("matchmaking.events"))},
 		{"Transfers", []step{
@@ -83,7 +83,7 @@ type picture struct {
 	last Sample
 }
 
-func (p picture) step(name, level string, facts ...string) step {
+func newStep(name, level string, facts ...string) step {
 	return step{Name: name, Level: level, Facts: facts}
 }
 
@@ -150,11 +150,11 @@ func (p picture) letters(name, queue string) step {
 
 func (p picture) players() (steps []step) {
 	if p.awayFrom("matchmaking") {
-		return []step{p.step("Queues", gone, "cannot be read")}
+		return []step{newStep("Queues", gone, "cannot be read")}
 	}
 	unannounced, dead := 0, 0
 	for _, q := range p.Matchmaking {
-		s := p.step("Queue "+q.Mode, well, strconv.Itoa(q.Waiting)+" wait")
+		s := newStep("Queue "+q.Mode, well, strconv.Itoa(q.Waiting)+" wait")
 		if q.Waiting > 0 {
 			s.Facts = append(s.Facts, "oldest "+ms(q.OldestMS))
 		}
@@ -164,7 +164,7 @@ func (p picture) players() (steps []step) {
 		steps = append(steps, s)
 		unannounced, dead = unannounced+q.Unannounced, dead+q.Dead
 	}
-	made := p.step("Matches", well, strconv.Itoa(unannounced)+" not confirmed yet")
+	made := newStep("Matches", well, strconv.Itoa(unannounced)+" not confirmed yet")
 	if dead > 0 {
 		made.Level, made.Facts = failed, append(made.Facts, strconv.Itoa(dead)+" could not be announced")
 	}
@@ -173,9 +173,9 @@ func (p picture) players() (steps []step) {
 
 func (p picture) transfers() step {
 	if p.awayFrom("transfers") {
-		return p.step("Transfers", gone, "cannot be read")
+		return newStep("Transfers", gone, "cannot be read")
 	}
-	s := p.step("Transfers", well, rate(p.last.Transfers)+" a second", strconv.Itoa(p.Transfers.InProgress)+" in progress")
+	s := newStep("Transfers", well, rate(p.last.Transfers)+" a second", strconv.Itoa(p.Transfers.InProgress)+" in progress")
 	if p.Transfers.InProgress > 0 {
 		s.Facts = append(s.Facts, "oldest "+ms(p.Transfers.OldestMS))
 	}
@@ -187,9 +187,9 @@ func (p picture) transfers() step {
 
 func (p picture) ledger() step {
 	if p.awayFrom("transfers") {
-		return p.step("Ledger", gone, "cannot be read")
+		return newStep("Ledger", gone, "cannot be read")
 	}
-	s := p.step("Ledger", well, "nothing waits")
+	s := newStep("Ledger", well, "nothing waits")
 	if p.Transfers.LedgerDue > 0 {
 		s.Facts = []string{count(p.Transfers.LedgerDue) + " without entries, oldest " + ms(p.Transfers.DueMS)}
 	}

@@ -2,28 +2,19 @@ package console
 
 import (
 	"bytes"
-	"cmp"
-	"context"
 	"embed"
-	"encoding/base64"
-	"encoding/json"
 	"html/template"
 	"mime"
 	"net/http"
 	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"github.com/google/uuid"
 
 	"github.com/miniserversystem/miniserver/functions/internal/assets"
 	"github.com/miniserversystem/miniserver/pkg/act"
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
-	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/problem"
 )
@@ -31,13 +22,15 @@ import (
 //go:embed pages
 var files embed.FS
 
-// templates are the pages, each with layout.html around it, and the fragments that replace
+// parse returns the pages, each with layout.html around it, and the fragments that replace
 // a part of one.
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"ago": ago, "when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }, "ms": ms, "rate": rate,
-	"shown": shown, "which": which, "segment": url.PathEscape, "everything": func() int64 { return everything }, "htmx": func() string { return assets.HTMX.Path },
-	"uplot": func() string { return assets.UPlot.Path }, "uplotStyle": func() string { return assets.UPlotStyle.Path },
-}).ParseFS(files, "pages/*.html"))
+func parse() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"ago": ago, "when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }, "ms": ms, "rate": rate,
+		"shown": shown, "which": which, "segment": url.PathEscape, "everything": func() int64 { return everything }, "htmx": func() string { return assets.HTMX().Path },
+		"uplot": func() string { return assets.UPlot().Path }, "uplotStyle": func() string { return assets.UPlotStyle().Path },
+	}).ParseFS(files, "pages/*.html"))
+}
 
 // pagePolicy lets pages load from this site only and run nothing inline: what is shown here
 // was written by others.
@@ -52,6 +45,7 @@ type view struct {
 
 // pages are served below /console.
 func (f *function) pages() http.Handler {
+	f.templates = parse()
 	mux := http.NewServeMux()
 	show := func(pattern, name, title, nav string, data func(*http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -79,9 +73,9 @@ func (f *function) pages() http.Handler {
 	show("GET /console/people/{user_id}/items/{sku}", "history", "History", "people", f.historyPage)
 	show("GET /console/money", "money", "Money", "money", f.moneyPage)
 	show("GET /console/settings", "settings", "Settings", "settings", func(*http.Request) (any, error) { return f.configuration(), nil })
+	show("POST /console/people/{user_id}/export", "export", "", "", f.exportForm)
 	mux.HandleFunc("POST /console/acts", f.acting(f.beginForm))
 	mux.HandleFunc("POST /console/acts/{act_id}/{turn}", f.acting(f.turnForm))
-	mux.HandleFunc("POST /console/people/{user_id}/export", f.exportForm)
 	mux.HandleFunc("GET /console/assets/{file}", f.asset)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { f.failed(w, r, errPage) })
 	return mux
@@ -94,7 +88,7 @@ var errPage = fault.New(fault.NotFound, "route_not_found", "There is no such pag
 func (f *function) render(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
 	v.Acts = auth.From(r.Context()).Has(actors...)
 	var out bytes.Buffer
-	if err := templates.ExecuteTemplate(&out, name, v); err != nil {
+	if err := f.templates.ExecuteTemplate(&out, name, v); err != nil {
 		problem.Write(w, err)
 		f.env.Logger().ErrorContext(r.Context(), "request failed", "status", http.StatusInternalServerError, "error", err.Error())
 		return
@@ -158,24 +152,6 @@ func (q queueData) title() string { return "Stuck in " + q.Queue }
 // Filtered reports whether there is a filter.
 func (q queueData) Filtered() bool { return q.Filter != Filter{} }
 
-// filterOf reads a filter from a query or form; times are of UTC, as a browser's field
-// writes them.
-func filterOf(values url.Values) (Filter, error) {
-	f := Filter{
-		ID: values.Get("id"), EventType: values.Get("event_type"), Owner: values.Get("owner"), ErrorContains: values.Get("error_contains"),
-	}
-	for name, into := range map[string]*time.Time{"failed_from": &f.FailedFrom, "failed_before": &f.FailedBefore} {
-		if text := values.Get(name); text != "" {
-			at, err := time.Parse("2006-01-02T15:04", text)
-			if err != nil {
-				return f, fault.New(fault.Invalid, "request_invalid", "%s must be a date and time (UTC), such as 2026-01-08T07:10.", name)
-			}
-			*into = at
-		}
-	}
-	return f, nil
-}
-
 const pageRows = 20
 
 func (f *function) queuePage(r *http.Request) (any, error) {
@@ -190,18 +166,18 @@ func (f *function) queuePage(r *http.Request) (any, error) {
 	}
 	data := queueData{
 		Queue: q.name, Kinds: q.kinds, Filter: filter, From: query.Get("failed_from"), Before: query.Get("failed_before"),
-		Rows: q.table.Name != "",
+		Rows: q.hasRows(),
 	}
 	for _, other := range f.queues {
-		if other.table.Name != "" || other.box.Table != "" {
+		if other.hasRows() || other.hasLetters() {
 			data.Others = append(data.Others, other.name)
 		}
 	}
 	var next string
 	switch {
-	case q.table.Name != "":
+	case q.hasRows():
 		data.Failed, next, err = q.table.List(r.Context(), filter.filter(), query.Get("cursor"), pageRows)
-	case q.box.Table != "":
+	case q.hasLetters():
 		data.Letters, next, err = q.box.List(r.Context(), filter.filter(), query.Get("cursor"), pageRows)
 	default:
 		err = errQueue
@@ -212,108 +188,6 @@ func (f *function) queuePage(r *http.Request) (any, error) {
 	}
 	return data, err
 }
-
-// dryRun is the form with which an operator confirms an act.
-type dryRunData struct {
-	Wish   Wish
-	Filter string // as JSON, for the form
-	Fits   int
-	More   bool
-	Key    string // so that a form that is sent twice begins one act
-}
-
-// form parses a form of at most fn.MaxBodyBytes.
-func form(r *http.Request) (url.Values, error) {
-	if err := r.ParseForm(); err != nil {
-		return nil, fault.New(fault.Malformed, "request_malformed", "The form cannot be read.")
-	}
-	return r.PostForm, nil
-}
-
-func (f *function) dryRunForm(r *http.Request) (any, error) {
-	values, err := form(r)
-	if err != nil {
-		return nil, err
-	}
-	filter, err := filterOf(values)
-	if err != nil {
-		return nil, err
-	}
-	wish := Wish{Kind: values.Get("kind"), Queue: r.PathValue("queue"), Filter: filter.filter()}
-	if ids := values["ids"]; len(ids) > 0 {
-		wish.Filter = act.Filter{IDs: ids}
-	}
-	n, err := f.count(r.Context(), wish)
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(wish.Filter)
-	return dryRunData{Wish: wish, Filter: string(text), Fits: n, More: n >= act.MaxCounted, Key: uuid.NewString()}, err
-}
-
-// acting is for what only operators may do.
-func (f *function) acting(do func(*http.Request) (act.Act, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !auth.From(r.Context()).Has(actors...) {
-			f.failed(w, r, auth.ErrForbidden)
-			return
-		}
-		done, err := do(r)
-		if err != nil {
-			f.failed(w, r, err)
-			return
-		}
-		if r.URL.Path == "/console/acts" {
-			w.Header().Set("HX-Redirect", "/console/acts/"+done.ID)
-			w.WriteHeader(http.StatusCreated)
-			return
-		}
-		f.render(w, r, http.StatusOK, "progress", view{Data: done})
-	}
-}
-
-func (f *function) beginForm(r *http.Request) (act.Act, error) {
-	values, err := form(r)
-	if err != nil {
-		return act.Act{}, err
-	}
-	o := Order{Wish: Wish{Kind: values.Get("kind"), Queue: values.Get("queue")}, Reason: strings.TrimSpace(values.Get("reason"))}
-	if err := json.Unmarshal([]byte(values.Get("filter")), &o.Filter); err != nil {
-		return act.Act{}, fault.New(fault.Malformed, "request_malformed", "The form's filter cannot be read; begin with the dry run again.")
-	}
-	var errRate, errMost error
-	o.PerSecond, errRate = strconv.Atoi(values.Get("per_second"))
-	o.AtMost, errMost = strconv.ParseInt(values.Get("at_most"), 10, 64)
-	switch {
-	case !acceptable(o.Reason):
-		return act.Act{}, errReason
-	case errRate != nil || o.PerSecond < 1 || o.PerSecond > act.MaxPerSecond || errMost != nil || o.AtMost < 1:
-		return act.Act{}, fault.New(fault.Invalid, "request_invalid", "Rows a second are 1 to %d, and rows in all 1 or more.", act.MaxPerSecond)
-	case values.Get("key") == "":
-		return act.Act{}, fault.New(fault.Malformed, "request_malformed", "The form has no key; begin with the dry run again.")
-	}
-	return f.order(r.Context(), o, values.Get("key"))
-}
-
-func (f *function) turnForm(r *http.Request) (act.Act, error) {
-	in := &ActPath{r.PathValue("act_id")}
-	do := map[string]func(context.Context, *ActPath) (*struct{ Body act.Act }, error){"stop": f.stop, "resume": f.resume}[r.PathValue("turn")]
-	if do == nil {
-		return act.Act{}, errPage
-	}
-	turned, err := do(r.Context(), in)
-	if err != nil {
-		return act.Act{}, err
-	}
-	return turned.Body, nil
-}
-
-// acceptable is what the API asks of a reason.
-func acceptable(reason string) bool {
-	return fn.Printable(reason) && utf8.RuneCountInString(reason) <= 500
-}
-
-var errReason = fault.New(fault.Invalid, "request_invalid", "Say why, in up to 500 characters: the reason is kept with the act.")
 
 type actsData struct {
 	Acts []act.Act
@@ -331,32 +205,6 @@ func (f *function) actPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return found.Body, nil
-}
-
-// exportForm answers with a link that holds the document, so that it is recorded once and
-// kept nowhere.
-func (f *function) exportForm(w http.ResponseWriter, r *http.Request) {
-	values, err := form(r)
-	reason := strings.TrimSpace(values.Get("reason"))
-	switch {
-	case err == nil && !auth.From(r.Context()).Has(actors...):
-		err = auth.ErrForbidden
-	case err == nil && !acceptable(reason):
-		err = errReason
-	}
-	var document exported
-	if err == nil {
-		document, err = f.exportOf(r.Context(), r.PathValue("user_id"), reason, uuid.NewString())
-	}
-	text, marshalled := json.MarshalIndent(document, "", "  ")
-	if err = cmp.Or(err, marshalled); err != nil {
-		f.failed(w, r, err)
-		return
-	}
-	f.render(w, r, http.StatusOK, "export", view{Data: map[string]any{
-		"UserID": document.UserID, "ActID": document.ActID,
-		"Address": template.URL("data:application/json;base64," + base64.StdEncoding.EncodeToString(text)), //nolint:gosec // it is base64
-	}})
 }
 
 func (f *function) peoplePage(r *http.Request) (any, error) {

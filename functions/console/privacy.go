@@ -168,14 +168,14 @@ func all[T any](e *exported, name string, page func(from string) ([]T, string, e
 // accountQueue is where acts on accounts are; its rows are people.
 const accountQueue = "accounts"
 
-// forgetAfter is when nobody remembers any more which user an identity was.
+// forgetAfter is when no gateway still has an identity's user id in its cache.
 const forgetAfter = 2 * account.Memory
 
-// erase takes away all that says who a user was. The user id stays, as a pseudonym: the
-// ledger and the audit must stay true, and refer to it.
+// erase deletes a user's identities and personal data. The user id stays, as a pseudonym:
+// the ledger and the audit must stay true, and refer to it.
 //
-// It has two steps. The first detaches the identities: whoever signs in with one of them is
-// a new user from then on. The second deletes the rest, when gateways have forgotten the
+// It has two steps. The first detaches the identities: a sign-in with one of them makes a
+// new user from then on. The second deletes the rest, when gateways have forgotten the
 // identities, because until then a request may still add to it. Between the two the record
 // of the act holds the identities.
 type erase struct{ *function }

@@ -31,6 +31,14 @@ type queue struct {
 	box   deadletter.Box // of messages, if it has a table
 }
 
+func (q queue) hasRows() bool    { return q.table.Name != "" }
+func (q queue) hasLetters() bool { return q.box.Table != "" }
+
+// backlog counts the rows that are not done.
+func (q queue) backlog(ctx context.Context) ([]lease.Waiting, error) {
+	return lease.Backlog(ctx, q.table.Pool, q.table.Name, q.table.Done)
+}
+
 // quiet is longer than the broker takes a repeated event for a duplicate.
 const quiet = 2*time.Minute + 10*time.Second
 
@@ -119,7 +127,7 @@ type failedList struct {
 
 func (f *function) listFailed(ctx context.Context, in *listRequest) (*struct{ Body failedList }, error) {
 	q, err := f.queue(in.Queue)
-	if err == nil && q.table.Name == "" {
+	if err == nil && !q.hasRows() {
 		err = errQueue
 	}
 	if err != nil {
@@ -136,7 +144,7 @@ type letterList struct {
 
 func (f *function) listLetters(ctx context.Context, in *listRequest) (*struct{ Body letterList }, error) {
 	q, err := f.queue(in.Queue)
-	if err == nil && q.box.Table == "" {
+	if err == nil && !q.hasLetters() {
 		err = errQueue
 	}
 	if err != nil {

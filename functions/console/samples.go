@@ -72,10 +72,9 @@ func (f *function) measure(ctx context.Context, from, until time.Time) (Sample, 
 	read(p, "transfers", func(ctx context.Context) (int, error) { return f.transfers.Moved(ctx, from, until) }, func(n int) { s.Transfers = perSecond(n) })
 	read(p, "notifications", func(ctx context.Context) (notification.SentWithin, error) {
 		return f.notifications.Sent(ctx, from, until)
-	},
-		func(sent notification.SentWithin) {
-			s.Sent, s.SentP50MS, s.SentP99MS = perSecond(sent.N), sent.P50.Milliseconds(), sent.P99.Milliseconds()
-		})
+	}, func(sent notification.SentWithin) {
+		s.Sent, s.SentP50MS, s.SentP99MS = perSecond(sent.N), sent.P50.Milliseconds(), sent.P99.Milliseconds()
+	})
 	read(p, "matchmaking", f.players.States, func(states []matchmaking.State) {
 		for _, state := range states {
 			s.Waiting += state.Waiting
@@ -83,12 +82,10 @@ func (f *function) measure(ctx context.Context, from, until time.Time) (Sample, 
 		}
 	})
 	for _, q := range f.queues {
-		if q.table.Name == "" {
+		if !q.hasRows() {
 			continue
 		}
-		read(p, q.name, func(ctx context.Context) ([]lease.Waiting, error) {
-			return lease.Backlog(ctx, q.table.Pool, q.table.Name, q.table.Done)
-		}, func(list []lease.Waiting) {
+		read(p, q.name, q.backlog, func(list []lease.Waiting) {
 			for _, w := range list {
 				if w.Status != lease.Failed {
 					s.LagMS = max(s.LagMS, w.Oldest.Milliseconds())
@@ -117,23 +114,27 @@ func (f *function) listSamples(ctx context.Context, in *samplesRequest) (*struct
 	if err != nil {
 		return nil, fault.Unreachable("Redis", err)
 	}
+	return &struct{ Body sampleList }{sampleList{samplesOf(entries)}}, nil
+}
+
+// samplesOf decodes samples; those of another version may be unreadable.
+func samplesOf(entries []redis.XMessage) []Sample {
 	list := make([]Sample, 0, len(entries))
 	for _, entry := range entries {
 		var s Sample
 		text, _ := entry.Values["sample"].(string)
-		if json.Unmarshal([]byte(text), &s) == nil { // another version's may differ
+		if json.Unmarshal([]byte(text), &s) == nil {
 			list = append(list, s)
 		}
 	}
-	return &struct{ Body sampleList }{sampleList{list}}, nil
+	return list
 }
 
 // lastSample is the latest sample, zero if there is none of the last minute.
-func (f *function) lastSample(ctx context.Context) (last Sample) {
+func (f *function) lastSample(ctx context.Context) Sample {
 	entries, err := f.samples.XRevRangeN(ctx, samplesKey, "+", strconv.FormatInt(time.Now().Add(-time.Minute).UnixMilli(), 10), 1).Result()
-	if err == nil && len(entries) == 1 {
-		text, _ := entries[0].Values["sample"].(string)
-		_ = json.Unmarshal([]byte(text), &last) // another version's may differ
+	if list := samplesOf(entries); err == nil && len(list) == 1 {
+		return list[0]
 	}
-	return last
+	return Sample{}
 }

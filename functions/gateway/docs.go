@@ -28,7 +28,7 @@ func (g *gateway) registerDocs() {
 		_, _ = w.Write(document) // the reader may be gone
 	}))
 	var page bytes.Buffer
-	if err := docsPage.Execute(&page, assets.Viewer.Path); err != nil {
+	if err := docsPage.Execute(&page, assets.Viewer().Path); err != nil {
 		panic(err) // it is embedded
 	}
 	g.env.Mux.HandleFunc("GET /docs", g.limited(serve("docs.html", page.Bytes(), docsPolicy)))

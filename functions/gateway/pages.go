@@ -34,7 +34,7 @@ func (g *gateway) registerPages() {
 	for _, name := range []string{"home.js", "home.css", "docs.js", "docs.css", "icon.svg"} {
 		g.env.Mux.HandleFunc("GET /"+name, g.limited(file(name)))
 	}
-	for _, library := range []*assets.File{assets.Viewer, assets.HTMX, assets.UPlot, assets.UPlotStyle} {
+	for _, library := range []*assets.File{assets.Viewer(), assets.HTMX(), assets.UPlot(), assets.UPlotStyle()} {
 		g.env.Mux.HandleFunc("GET "+library.Path, g.limited(library.ServeHTTP))
 	}
 	g.registerDocs()
@@ -60,9 +60,9 @@ func serve(name string, content []byte, policy string) http.HandlerFunc {
 	}
 }
 
-// refuseVisitor is refusePage for pages of people who sign in: those who are not signed in
-// may do so, and come back. Scripts of a page whose session has ended are told to have the
-// whole page do it.
+// refuseVisitor is refusePage for pages that need a session. Without one, the browser goes
+// to sign-in and comes back. A script of such a page is answered that the whole page must
+// be loaded again, which then does the same.
 func (g *gateway) refuseVisitor(w http.ResponseWriter, r *http.Request, err error) {
 	if fault.Of(err) != fault.Unauthenticated {
 		g.refusePage(w, r, err)

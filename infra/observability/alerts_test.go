@@ -53,7 +53,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// Whoever is alerted learns what is broken, and finds a section that says what to do.
+// Each alert says what is broken, and links to the section of the runbook that says what
+// to do.
 func TestAlertsLeadToTheRunbook(t *testing.T) {
 	t.Parallel()
 	sections := map[string]string{}

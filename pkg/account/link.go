@@ -62,7 +62,7 @@ WITH roles AS (DELETE FROM account.user_roles WHERE user_id = $1)
 DELETE FROM account.identities WHERE user_id = $1 RETURNING issuer, subject, linked_at`
 
 // Detach deletes the identities and roles of a user in tx, and returns the identities.
-// Whoever signs in with one of them afterwards is a new user. The user id stays.
+// A later sign-in with one of them makes a new user. The user id stays.
 func Detach(ctx context.Context, tx pgx.Tx, userID string) ([]Identity, error) {
 	user, err := id.Parse(id.User, userID)
 	if err != nil {

@@ -12,9 +12,13 @@
 package act
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,7 +39,7 @@ const (
 	Discard   = "discard"   // they are deleted
 	SignOut   = "sign-out"  // sessions are ended
 	Export    = "export"    // all that is kept about a person is handed out
-	Erase     = "erase"     // all that says who a user was is taken away
+	Erase     = "erase"     // a user's identities and personal data are deleted
 )
 
 // Statuses of an act; see docs/architecture.md for the diagram.
@@ -88,6 +92,7 @@ type Act struct {
 	FinishedAt *time.Time `json:"finished_at" doc:"null until it is DONE."`
 
 	key      uuid.UUID
+	hash     []byte // of the request
 	position string
 }
 
@@ -130,14 +135,14 @@ var (
 
 // Desk begins the acts on the rows of one database, and works on them.
 type Desk struct {
+	Table string // of its records, with the schema
 	pool  *pgxpool.Pool
-	table string
 	works map[string]Work
 }
 
 // NewDesk returns a desk whose records are in table, a constant.
 func NewDesk(pool *pgxpool.Pool, table string) *Desk {
-	return &Desk{pool: pool, table: table, works: map[string]Work{}}
+	return &Desk{Table: table, pool: pool, works: map[string]Work{}}
 }
 
 // Does makes the desk do work of a kind on a queue. Call it before the first act.
@@ -163,12 +168,12 @@ func (d *Desk) Count(ctx context.Context, o Order) (int, error) {
 }
 
 const columns = `act_id, kind, queue, filter, actor, reason, status, per_second, at_most, done, skipped,
-	position, coalesce(last_error, ''), coalesce(stopped_by, ''), created_at, finished_at`
+	position, coalesce(last_error, ''), coalesce(stopped_by, ''), created_at, finished_at, request_hash`
 
 func scan(row pgx.CollectableRow) (a Act, err error) {
 	var filter []byte
 	err = row.Scan(&a.key, &a.Kind, &a.Queue, &filter, &a.Actor, &a.Reason, &a.Status, &a.PerSecond, &a.AtMost, &a.Done, &a.Skipped,
-		&a.position, &a.LastError, &a.StoppedBy, &a.CreatedAt, &a.FinishedAt)
+		&a.position, &a.LastError, &a.StoppedBy, &a.CreatedAt, &a.FinishedAt, &a.hash)
 	if err != nil {
 		return Act{}, err
 	}
@@ -197,66 +202,67 @@ func (d *Desk) Begin(ctx context.Context, o Order) (Act, error) {
 		}
 		return Act{}, ErrNothing
 	}
-	filter, err := json.Marshal(o.Filter)
-	if err != nil {
-		return Act{}, err
-	}
-	_, err = d.pool.Exec(ctx, fmt.Sprintf(`
-		INSERT INTO %s (act_id, kind, queue, filter, actor, reason, idem_key, request_hash, per_second, at_most)
-		VALUES ($1, $2, $3, $4::jsonb, $5, $6, $7, $8, $9, $10) ON CONFLICT (actor, idem_key) DO NOTHING`, d.table),
-		id.New(), o.Kind, o.Queue, string(filter), o.Actor, o.Reason, o.Key, o.Hash, o.PerSecond, o.AtMost)
-	if err != nil {
-		return Act{}, postgres.Wrap("begin act", err)
-	}
-	a, _, err := d.byKey(ctx, o)
-	return a, err
+	return d.record(ctx, o, Running)
 }
 
 // Note records an order that is carried out at once, by the caller, as a DONE act. An order
 // with the same key is recorded once.
 func (d *Desk) Note(ctx context.Context, o Order) (Act, error) {
+	o.PerSecond, o.AtMost = 1, 1
+	return d.record(ctx, o, Done)
+}
+
+// record inserts an order's act, unless it is there, and returns it. A DONE one has changed
+// all that it may.
+func (d *Desk) record(ctx context.Context, o Order, status string) (Act, error) {
 	filter, err := json.Marshal(o.Filter)
 	if err != nil {
 		return Act{}, err
 	}
 	_, err = d.pool.Exec(ctx, fmt.Sprintf(`
-		INSERT INTO %s (act_id, kind, queue, filter, actor, reason, idem_key, request_hash, per_second, at_most, done, status, finished_at)
-		VALUES ($1, $2, $3, $4::jsonb, $5, $6, $7, $8, 1, 1, 1, 'DONE', now()) ON CONFLICT (actor, idem_key) DO NOTHING`, d.table),
-		id.New(), o.Kind, o.Queue, string(filter), o.Actor, o.Reason, o.Key, o.Hash)
+		INSERT INTO %s (act_id, kind, queue, filter, actor, reason, idem_key, request_hash, per_second, at_most, status, done, finished_at)
+		VALUES ($1, $2, $3, $4::jsonb, $5, $6, $7, $8, $9, $10::bigint, $11::text,
+			CASE WHEN $11::text = 'DONE' THEN $10::bigint ELSE 0 END, CASE WHEN $11::text = 'DONE' THEN now() END)
+		ON CONFLICT (actor, idem_key) DO NOTHING`, d.Table),
+		id.New(), o.Kind, o.Queue, string(filter), o.Actor, o.Reason, o.Key, o.Hash, o.PerSecond, o.AtMost, status)
 	if err != nil {
-		return Act{}, postgres.Wrap("note act", err)
+		return Act{}, postgres.Wrap("record act", err)
 	}
 	a, _, err := d.byKey(ctx, o)
 	return a, err
 }
 
-func (d *Desk) byKey(ctx context.Context, o Order) (a Act, found bool, err error) {
-	list, err := d.query(ctx, `WHERE actor = $1 AND idem_key = $2 AND request_hash = $3`, o.Actor, o.Key, o.Hash)
-	if err == nil && len(list) == 0 {
-		list, err = d.query(ctx, `WHERE actor = $1 AND idem_key = $2`, o.Actor, o.Key)
-		if err == nil && len(list) > 0 {
-			err = idempotency.ErrReused
-		}
+func (d *Desk) byKey(ctx context.Context, o Order) (Act, bool, error) {
+	a, found, err := only(d.pool.Query(ctx, d.selecting()+`WHERE actor = $1 AND idem_key = $2`, o.Actor, o.Key))
+	if found && !bytes.Equal(a.hash, o.Hash) {
+		return Act{}, false, idempotency.ErrReused
 	}
-	if err != nil || len(list) == 0 {
-		return Act{}, false, err
-	}
-	return list[0], true, nil
+	return a, found, postgres.Wrap("read act", err)
 }
 
-func (d *Desk) query(ctx context.Context, where string, args ...any) ([]Act, error) {
-	rows, err := d.pool.Query(ctx, `SELECT `+columns+` FROM `+d.table+` `+where, args...)
+func (d *Desk) selecting() string { return `SELECT ` + columns + ` FROM ` + d.Table + ` ` }
+
+// only returns the act of rows that are one or none.
+func only(rows pgx.Rows, err error) (Act, bool, error) {
 	if err != nil {
-		return nil, postgres.Wrap("read acts", err)
+		return Act{}, false, err
 	}
-	list, err := pgx.CollectRows(rows, scan)
-	return list, postgres.Wrap("read acts", err)
+	a, err := pgx.CollectExactlyOneRow(rows, scan)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Act{}, false, nil
+	}
+	return a, err == nil, err
 }
 
 // List returns up to limit acts that began before the one with the id before, newest
 // first; uuid.Max is for the newest.
 func (d *Desk) List(ctx context.Context, before uuid.UUID, limit int) ([]Act, error) {
-	return d.query(ctx, `WHERE act_id < $1 ORDER BY act_id DESC LIMIT $2`, before, limit)
+	rows, err := d.pool.Query(ctx, d.selecting()+`WHERE act_id < $1 ORDER BY act_id DESC LIMIT $2`, before, limit)
+	if err != nil {
+		return nil, postgres.Wrap("list acts", err)
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	return list, postgres.Wrap("list acts", err)
 }
 
 // Get returns an act, or ErrNotFound.
@@ -265,14 +271,11 @@ func (d *Desk) Get(ctx context.Context, actID string) (Act, error) {
 	if err != nil {
 		return Act{}, ErrNotFound
 	}
-	list, err := d.query(ctx, `WHERE act_id = $1`, key)
-	if err == nil && len(list) == 0 {
-		err = ErrNotFound
+	a, found, err := only(d.pool.Query(ctx, d.selecting()+`WHERE act_id = $1`, key))
+	if err == nil && !found {
+		return Act{}, ErrNotFound
 	}
-	if err != nil {
-		return Act{}, err
-	}
-	return list[0], nil
+	return a, postgres.Wrap("read act", err)
 }
 
 // Stop stops an act after its current batch, which it waits for. It may be repeated.
@@ -290,7 +293,7 @@ func (d *Desk) turn(ctx context.Context, actID, set string, args ...any) (Act, e
 	if err != nil {
 		return Act{}, err
 	}
-	tag, err := d.pool.Exec(ctx, `UPDATE `+d.table+` SET `+set+` WHERE act_id = $1 AND status <> 'DONE'`, append([]any{a.key}, args...)...)
+	tag, err := d.pool.Exec(ctx, `UPDATE `+d.Table+` SET `+set+` WHERE act_id = $1 AND status <> 'DONE'`, append([]any{a.key}, args...)...)
 	if err != nil {
 		return Act{}, postgres.Wrap("change act", err)
 	}
@@ -329,7 +332,7 @@ func (d *Desk) Step(ctx context.Context, report func(Act, error)) (p Progress, e
 	})
 	if err != nil && ctx.Err() == nil {
 		report(tried, err)
-		_, err = d.pool.Exec(ctx, `UPDATE `+d.table+` SET last_error = $2, next_at = now() + $3::interval WHERE act_id = $1 AND status = 'RUNNING'`,
+		_, err = d.pool.Exec(ctx, `UPDATE `+d.Table+` SET last_error = $2, next_at = now() + $3::interval WHERE act_id = $1 AND status = 'RUNNING'`,
 			tried.key, fault.Detail(postgres.Wrap("act", err)), again)
 		p = Progress{}
 	}
@@ -341,46 +344,23 @@ func (d *Desk) Step(ctx context.Context, report func(Act, error)) (p Progress, e
 // its process is not tried for ever. Acts of kinds that this version does not know are left
 // to one that does.
 func (d *Desk) try(ctx context.Context) (Act, bool, error) {
-	rows, err := d.pool.Query(ctx, `
-		UPDATE `+d.table+` SET tries = tries + 1,
+	return only(d.pool.Query(ctx, `
+		UPDATE `+d.Table+` SET tries = tries + 1,
 			status = CASE WHEN tries >= $2 THEN 'STOPPED' ELSE status END,
 			stopped_by = CASE WHEN tries >= $2 THEN 'console' ELSE stopped_by END
 		WHERE act_id = (
-			SELECT act_id FROM `+d.table+`
+			SELECT act_id FROM `+d.Table+`
 			WHERE status = 'RUNNING' AND next_at <= now() AND kind || ' ' || queue = ANY ($1)
 			ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-		RETURNING `+columns, d.known(), maxTries)
-	if err != nil {
-		return Act{}, false, err
-	}
-	list, err := pgx.CollectRows(rows, scan)
-	if err != nil || len(list) == 0 {
-		return Act{}, false, err
-	}
-	return list[0], true, nil
+		RETURNING `+columns, d.known(), maxTries))
 }
 
 // due locks an act, unless another worker has it or somebody stopped it.
 func (d *Desk) due(ctx context.Context, tx pgx.Tx, key uuid.UUID) (Act, bool, error) {
-	rows, err := tx.Query(ctx, `SELECT `+columns+` FROM `+d.table+`
-		WHERE act_id = $1 AND status = 'RUNNING' AND next_at <= now() FOR UPDATE SKIP LOCKED`, key)
-	if err != nil {
-		return Act{}, false, err
-	}
-	list, err := pgx.CollectRows(rows, scan)
-	if err != nil || len(list) == 0 {
-		return Act{}, false, err
-	}
-	return list[0], true, nil
+	return only(tx.Query(ctx, d.selecting()+`WHERE act_id = $1 AND status = 'RUNNING' AND next_at <= now() FOR UPDATE SKIP LOCKED`, key))
 }
 
-func (d *Desk) known() []string {
-	var known []string
-	for name := range d.works {
-		known = append(known, name)
-	}
-	return known
-}
+func (d *Desk) known() []string { return slices.Collect(maps.Keys(d.works)) }
 
 func (d *Desk) batch(ctx context.Context, tx pgx.Tx, a Act) (Progress, error) {
 	limit := int(min(batch, int64(a.PerSecond), a.AtMost-a.Done))
@@ -391,7 +371,7 @@ func (d *Desk) batch(ctx context.Context, tx pgx.Tx, a Act) (Progress, error) {
 	rest := max(p.Rest, time.Duration(float64(p.Done+p.Skipped)/float64(a.PerSecond)*float64(time.Second)))
 	ended := !p.More || a.Done+int64(p.Done) >= a.AtMost
 	_, err = tx.Exec(ctx, `
-		UPDATE `+d.table+`
+		UPDATE `+d.Table+`
 		SET tries = 0, done = done + $2, skipped = skipped + $3, position = $4, next_at = now() + $5::interval, last_error = nullif($6, ''),
 		    status = CASE WHEN $7 THEN 'DONE' ELSE status END, finished_at = CASE WHEN $7 THEN now() END
 		WHERE act_id = $1`, a.key, p.Done, p.Skipped, p.Position, rest, postgres.Storable(p.Error, 1000), ended)
@@ -401,7 +381,7 @@ func (d *Desk) batch(ctx context.Context, tx pgx.Tx, a Act) (Progress, error) {
 // wait rests until an act has its turn again, for a moment at most.
 func (d *Desk) wait(ctx context.Context, p *Progress) error {
 	var rest *time.Duration
-	err := d.pool.QueryRow(ctx, `SELECT min(next_at) - now() FROM `+d.table+`
+	err := d.pool.QueryRow(ctx, `SELECT min(next_at) - now() FROM `+d.Table+`
 		WHERE status = 'RUNNING' AND kind || ' ' || queue = ANY ($1)`, d.known()).Scan(&rest)
 	if err != nil || rest == nil || *rest > maxWait {
 		return postgres.Wrap("acts that are due", err)

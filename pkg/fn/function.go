@@ -122,8 +122,8 @@ type Quota struct {
 // Pattern is the route in ServeMux syntax.
 func (r Route) Pattern() string { return r.Method + " " + r.Path }
 
-// Admit returns auth.ErrForbidden to callers who may not use the route, and errNoRoute to
-// those to whom it does not exist.
+// Admit returns auth.ErrForbidden to callers without one of Roles, and errNoRoute to
+// callers without one of ShownTo, from whom the route is hidden.
 func (r Route) Admit(caller auth.Identity) error {
 	if len(r.ShownTo) > 0 && !caller.Has(r.ShownTo...) {
 		return errNoRoute

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -129,9 +128,7 @@ func (f Finished) List(ctx context.Context, filter act.Filter, from string, limi
 		err = row.Scan(&id, &r.EventID, &r.EventType, &r.Owner, &r.Attempts, &r.CreatedAt, &r.FailedAt, &r.Error, &r.TraceID, &r.Payload, &r.PayloadBytes)
 		ids = append(ids, id)
 		r.ID, r.CreatedAt, r.FailedAt = f.Format(id), r.CreatedAt.UTC(), r.FailedAt.UTC()
-		for len(r.Payload) > maxShown || !utf8.ValidString(r.Payload) {
-			r.Payload = r.Payload[:min(maxShown, len(r.Payload)-1)]
-		}
+		r.Payload = postgres.Storable(r.Payload, maxShown)
 		return r, err
 	})
 	if err != nil {

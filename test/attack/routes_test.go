@@ -161,7 +161,7 @@ func TestAttackEveryRoute(t *testing.T) {
 				if want == http.StatusUnauthorized && route.Page && route.Method == http.MethodGet {
 					want = http.StatusSeeOther // to the sign-in
 				}
-				if want >= 400 && !(route.Page && c.name == "an operator") { // who gets a page
+				if want >= 400 && !(route.Page && c.name == "an operator") { // pages say it as a page
 					system.WantProblem(t, a, want, c.code)
 				} else {
 					system.WantStatus(t, a, want)

@@ -207,9 +207,12 @@ func TestRepublish(t *testing.T) {
 	if published != 1 || notified != 1 {
 		t.Errorf("%d events are PUBLISHED and %d notifications there, want 1 and 1", published, notified)
 	}
+	// A consumer that has forgotten the event would take it for new.
+	d.exec(`UPDATE entitlement.outbox_events SET finished_at = finished_at - interval '1 year'`)
+	system.WantProblem(t, d.begin("late", wish), http.StatusConflict, "nothing_to_do")
 }
 
-// A person's sessions are ended, and the act says by whom.
+// An act ends a person's sessions, and names its actor.
 func TestSignOut(t *testing.T) {
 	t.Parallel()
 	i := system.NewCodeIssuer(t)

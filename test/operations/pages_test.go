@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -169,6 +170,31 @@ func TestPartsThatAreAway(t *testing.T) {
 		if !strings.Contains(string(a.Body), want) {
 			t.Errorf("without NATS the page does not show %q: %s", want, a.Body)
 		}
+	}
+}
+
+// Operators who look while a store hangs wait for one reading together: with a reading each,
+// the last would wait ten times as long as the first.
+func TestFlowOfAStoreThatHangs(t *testing.T) {
+	t.Parallel()
+	link, address := kit.Through(t, kit.Database(t))
+	d := setup(t, "TRANSFER_DATABASE_URL="+address)
+	link.Hang()
+	defer link.Mend()
+	readings := map[any]int{}
+	var mutex sync.Mutex
+	var looking sync.WaitGroup
+	for range 10 {
+		looking.Go(func() {
+			a := d.Call(http.MethodGet, "/v1/operations/flow", d.viewer, "")
+			mutex.Lock()
+			defer mutex.Unlock()
+			readings[a.JSON(t)["at"]]++
+		})
+	}
+	looking.Wait()
+	if len(readings) > 2 { // a request may begin when the first reading is old
+		t.Errorf("ten requests at once caused %d readings, want one", len(readings))
 	}
 }
 

@@ -62,8 +62,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// After an erasure nothing says who the user was, whoever signs in with the identity is
-// somebody new, and money and audit are as they were.
+// After an erasure no table has the person's name, a sign-in with the identity makes a new
+// user, and money and audit are as they were.
 func TestErase(t *testing.T) {
 	t.Parallel()
 	d, i, browser, user := somebody(t)

@@ -300,22 +300,25 @@ func TestLogLevel(t *testing.T) {
 			t.Errorf("%s %s is answered %d %s, want %d with %s", method, level, got.Status, got.Body, status, answer)
 		}
 	}
-	lines := func() int {
-		before := strings.Count(s.Log.String(), "\n")
+	logged := func() string {
+		before := len(s.Log.String())
 		s.Grant(fmt.Sprint("k", before), "u_1", "item1")
 		s.Tick("relay")
-		return strings.Count(s.Log.String(), "\n") - before
+		return s.Log.String()[before:]
 	}
-	normal := lines()
+	const debug = `"level":"DEBUG"`
+	if text := logged(); strings.Contains(text, debug) {
+		t.Errorf("at info it logs %s, want nothing for debugging", text)
+	}
 	set(http.MethodPut, "debug\n", http.StatusOK, "debug")
-	if n := lines(); n <= normal {
-		t.Errorf("at debug a grant has %d lines, want more than %d", n, normal)
+	if text := logged(); !strings.Contains(text, debug) {
+		t.Errorf("at debug it logs %s, want more", text)
 	}
 	set(http.MethodPut, "loud", http.StatusBadRequest, "debug, info, warn or error")
 	set(http.MethodGet, "", http.StatusOK, "debug")
 	set(http.MethodPut, "error", http.StatusOK, "error")
-	if n := lines(); n != 0 {
-		t.Errorf("at error a grant has %d lines, want none", n)
+	if text := logged(); text != "" {
+		t.Errorf("at error it logs %s, want nothing", text)
 	}
 }
 

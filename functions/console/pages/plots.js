@@ -12,8 +12,10 @@
 	]
 	const utc = (at, from, to) => new Date(at * 1000).toISOString().slice(from, to)
 	const home = document.getElementById('plots')
+	const shownMinutes = 180
 	let drawn = []
-	let shown = []
+	let shown = [] // samples, oldest first
+	let fetched = 0 // when; afterwards only later ones are
 
 	// A gap in the samples is a gap in the line.
 	function columns(samples, names) {
@@ -58,8 +60,13 @@
 
 	async function refresh() {
 		try {
-			const answer = await fetch('/v1/operations/samples?minutes=180', { credentials: 'same-origin' })
-			if (answer.ok) draw(shown = (await answer.json()).samples)
+			const minutes = Math.min(Math.ceil((Date.now() - fetched) / 60000) + 1, shownMinutes)
+			const answer = await fetch(`/v1/operations/samples?minutes=${minutes}`, { credentials: 'same-origin' })
+			if (!answer.ok) return
+			fetched = Date.now()
+			const last = Date.parse(shown.at(-1)?.at) || 0
+			const added = (await answer.json()).samples.filter(({ at }) => Date.parse(at) > last)
+			draw(shown = [...shown, ...added].slice(-shownMinutes * 6))
 		} catch { /* the next one may arrive */ }
 	}
 	addEventListener('resize', () => drawn.forEach((plot) => plot.setSize({ width: plot.root.parentElement.clientWidth - 26, height: 180 })))

@@ -28,11 +28,12 @@ type File struct {
 	// Path is where it is served. It has the version, so that what is there never changes.
 	Path   string
 	sha256 string
-	zipped []byte
+	zipped string // its name in vendored
 	plain  func() []byte
 }
 
-// The files, which the gateway serves to all pages.
+// The files, which the gateway serves to all pages. They are looked up where they are
+// first needed: most processes serve none.
 var (
 	Viewer     = open("api-reference", "standalone.js") // of OpenAPI documents
 	HTMX       = open("htmx.org", "htmx.min.js")
@@ -43,12 +44,8 @@ var (
 // entry is one line of vendor.txt.
 type entry struct{ Package, Version, Licence, Integrity, Path, SHA256 string }
 
-func entries() (all []entry) {
-	list, err := vendored.ReadFile("vendor.txt")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	for line := range strings.Lines(string(list)) {
+var entries = sync.OnceValue(func() (all []entry) {
+	for line := range strings.Lines(string(content("vendor.txt"))) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -57,23 +54,30 @@ func entries() (all []entry) {
 		}
 	}
 	return all
+})
+
+func open(library, name string) func() *File {
+	return sync.OnceValue(func() *File {
+		for _, e := range entries() {
+			if path.Base(e.Package) != library || path.Base(e.Path) != name {
+				continue
+			}
+			zipped := library + "/" + name + ".gz"
+			return &File{
+				Path: "/assets/" + library + "-" + e.Version + "/" + name, sha256: e.SHA256,
+				zipped: zipped, plain: sync.OnceValue(func() []byte { return unzipped(content(zipped)) }),
+			}
+		}
+		panic(library + " " + name + " is not in vendor.txt")
+	})
 }
 
-func open(library, name string) *File {
-	for _, e := range entries() {
-		if path.Base(e.Package) != library || path.Base(e.Path) != name {
-			continue
-		}
-		zipped, err := vendored.ReadFile(library + "/" + name + ".gz")
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		return &File{
-			Path: "/assets/" + library + "-" + e.Version + "/" + name, sha256: e.SHA256,
-			zipped: zipped, plain: sync.OnceValue(func() []byte { return unzipped(zipped) }),
-		}
+func content(name string) []byte {
+	content, err := vendored.ReadFile(name)
+	if err != nil {
+		panic(err) // it is embedded
 	}
-	panic(library + " " + name + " is not in vendor.txt")
+	return content
 }
 
 func unzipped(zipped []byte) []byte {
@@ -88,7 +92,8 @@ func unzipped(zipped []byte) []byte {
 	return plain
 }
 
-// ServeHTTP serves the file compressed to those who take it so. It may be kept for good.
+// ServeHTTP serves the file, compressed if the client accepts that. Clients may cache it
+// for good.
 func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", mime.TypeByExtension(path.Ext(f.Path)))
@@ -97,7 +102,11 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if takesGzip(r) {
 		h.Set("Content-Encoding", "gzip")
 		h.Set("ETag", `"`+f.sha256+`.gz"`)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.zipped))
+		zipped, err := vendored.Open(f.zipped)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		http.ServeContent(w, r, "", time.Time{}, zipped.(io.ReadSeeker)) // as embed promises
 		return
 	}
 	h.Set("ETag", `"`+f.sha256+`"`)

@@ -61,7 +61,7 @@ func TestServe(t *testing.T) {
 		"": false, "gzip": true, "GZip": true, "br, gzip;q=0.8": true, "gzip; q=0.8": true, "gzip;q=0": false, "gzip; q=0.000": false,
 		"gzip;q=x": false, "br": false, "x-gzip": false, "*": false, "identity": false,
 	} {
-		w := get(HTMX, "Accept-Encoding: "+accepted)
+		w := get(HTMX(), "Accept-Encoding: "+accepted)
 		body := w.Body.Bytes()
 		if got := w.Header().Get("Content-Encoding") == "gzip"; got != zipped {
 			t.Errorf("Accept-Encoding %q: compressed %t, want %t", accepted, got, zipped)
@@ -77,16 +77,16 @@ func TestServe(t *testing.T) {
 		if h.Get("Cache-Control") != "public, max-age=31536000, immutable" || h.Get("Vary") != "Accept-Encoding" || h.Get("Content-Type") != "text/javascript; charset=utf-8" {
 			t.Errorf("Accept-Encoding %q: headers %v", accepted, h)
 		}
-		again := get(HTMX, "Accept-Encoding: "+accepted, "If-None-Match: "+h.Get("ETag"))
+		again := get(HTMX(), "Accept-Encoding: "+accepted, "If-None-Match: "+h.Get("ETag"))
 		if again.Code != http.StatusNotModified || again.Body.Len() > 0 {
 			t.Errorf("Accept-Encoding %q, with its ETag: %d with %d bytes, want 304", accepted, again.Code, again.Body.Len())
 		}
 	}
 	// A cache must not take one form for the other.
-	if plain, zipped := get(HTMX).Header().Get("ETag"), get(HTMX, "Accept-Encoding: gzip").Header().Get("ETag"); plain == zipped || plain == "" {
+	if plain, zipped := get(HTMX()).Header().Get("ETag"), get(HTMX(), "Accept-Encoding: gzip").Header().Get("ETag"); plain == zipped || plain == "" {
 		t.Errorf("ETag %s for both forms", plain)
 	}
-	if got := get(UPlotStyle).Header().Get("Content-Type"); got != "text/css; charset=utf-8" {
+	if got := get(UPlotStyle()).Header().Get("Content-Type"); got != "text/css; charset=utf-8" {
 		t.Errorf("a style sheet is %q", got)
 	}
 }
