@@ -31,7 +31,7 @@ const module = "github.com/miniserversystem/miniserver"
 var layers = [][]string{
 	{"pkg/fault", "pkg/cache", "pkg/settings", "pkg/spans", "proto/*"},
 	{"pkg/telemetry", "pkg/cursor", "pkg/id", "pkg/problem", "pkg/postgres", "pkg/event", "pkg/auth", "pkg/session", "pkg/limit", "pkg/idempotency"},
-	{"pkg/act"},
+	{"pkg/act", "pkg/groupcommit"},
 	{"pkg/lease", "pkg/deadletter"},
 	{"pkg/outbox"},
 	{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"},

@@ -58,8 +58,8 @@ func (b *bench) grant(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atLeast("grant over HTTP, 32 clients, nothing downstream", m[1], limitName, m[0], 0.60)
-	b.atLeast("grant over HTTP, 64 clients, nothing downstream", m[2], limitName, m[0], 0.60)
+	b.atLeast("grant over HTTP, 32 clients, nothing downstream", m[1], limitName, m[0], 1)
+	b.atLeast("grant over HTTP, 64 clients, nothing downstream", m[2], limitName, m[0], 1.5)
 	b.row("grant over HTTP, 32 clients, while all of them are told", perSecond(m[3]), limitName+": "+perSecond(m[0]), judged(m[3]/m[0], true), "–")
 	b.row("grant over HTTP, 64 clients, while all of them are told", perSecond(m[4]), limitName+": "+perSecond(m[0]), judged(m[4]/m[0], true), "–")
 	b.note("When the load of a measurement ended, at most %d of about %.0f grants were not told yet.", late, m[3]*b.sizes.window.Seconds())

@@ -21,8 +21,9 @@ const (
 	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-// naive measures a grant by the store beside a transaction of seven round trips that
-// writes the same rows, both without HTTP and on one pool.
+// naive measures grants by the store, without HTTP, beside the same writes in a statement
+// each and in a transaction of seven round trips each; and a grant that comes alone beside
+// its statement alone.
 func (b *bench) naive(ctx context.Context) error {
 	database, err := b.database(ctx, "naive")
 	if err != nil {
@@ -33,21 +34,43 @@ func (b *bench) naive(ctx context.Context) error {
 		return err
 	}
 	b.onTidy(func() error { pool.Close(); return nil })
-	const workers = 32
-	ours := b.direct(entitlement.NewStore(pool, retention), workers)
+	const workers = 64
+	store := entitlement.NewStore(pool, retention)
+	ours := b.direct(store, workers)
+	peer, limitName, err := b.fourWrites(ctx)
+	if err != nil {
+		return err
+	}
 	naive := func(ctx context.Context) (float64, error) {
 		return load(ctx, workers, b.sizes.window, func(ctx context.Context) (func() error, func(), error) {
 			return func() error { return sevenRoundTrips(ctx, pool, randomUser(), randomKey()) }, func() {}, nil
 		})
 	}
-	if _, err := ours(ctx); err != nil { // to warm up
-		return err
+	single := func(ctx context.Context) (float64, error) {
+		return load(ctx, 1, b.sizes.window, func(ctx context.Context) (func() error, func(), error) {
+			return func() error {
+				_, err := pool.Exec(ctx, grantSQL, randomUser(), "item1", "ACTIVE", 0, caller, "grant", randomKey(), bytes.Repeat([]byte{0xab}, 32), retention,
+					id.New(), id.New(), "purchase", "p_1", traceparent, false)
+				return err
+			}, func() {}, nil
+		})
 	}
-	m, err := b.rounds(ctx, arm{"one statement", ours}, arm{"seven round trips", naive})
+	arms := []arm{
+		{limitName, peer}, {"group commit", ours}, {"seven round trips", naive}, {"one at a time", b.direct(store, 1)}, {"its statement", single},
+	}
+	for _, a := range arms { // to warm up
+		if _, err := a.run(ctx); err != nil {
+			return err
+		}
+	}
+	m, err := b.rounds(ctx, arms...)
 	if err != nil {
 		return err
 	}
-	b.atLeast("grant without HTTP, 32 workers", m[0], "transaction of seven round trips", m[1], 1.9)
+	const work = "grant without HTTP, 64 workers"
+	b.atLeast(work, m[1], limitName, m[0], 3)
+	b.atLeast(work, m[1], "transaction of seven round trips", m[2], 1.9)
+	b.atLeast("grant without HTTP, one at a time", m[3], "its statement alone", m[4], 0.95)
 	return nil
 }
 

@@ -17,7 +17,7 @@ const (
 	backoff  = "'PENDING', 3, clock_timestamp() + interval '1 hour', NULL::timestamptz"
 )
 
-// insertSQL makes events as change.sql does; the ids are UUIDv7.
+// insertSQL makes events as a grant does; the ids are UUIDv7.
 const insertSQL = `
 INSERT INTO {table} (event_id, aggregate_key, event_type, payload, occurred_at, traceparent, status, attempt_count, next_retry_at, finished_at)
 SELECT id, n || '/item1', 'EntitlementGranted',

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // grant.sql
 	"errors"
 	"fmt"
 	"net/url"
@@ -11,13 +12,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/miniserversystem/miniserver/pkg/entitlement"
-	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// fourWrites returns the limit of grants: the very statement of a grant, run by pgbench.
-// Where there is no pgbench, 16 connections of pgx run it.
+// grantSQL writes what one grant writes, in one statement and a commit of its own.
+//
+//go:embed grant.sql
+var grantSQL string
+
+// fourWrites returns the limit of grants that share nothing: grant.sql, run by pgbench.
 func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (float64, error), name string, err error) {
 	database, err := b.database(ctx, "pgbench")
 	if err != nil {
@@ -25,9 +27,7 @@ func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (floa
 	}
 	program, err := b.findPgbench()
 	if err != nil {
-		b.note("There is no pgbench here (Debian has it in postgresql-contrib or postgresql); a loop of pgx ran its statement instead.")
-		run, err = b.loop(database)
-		return run, "the same statement, 16 connections of pgx", err
+		return nil, "", err
 	}
 	script := filepath.Join(b.dir, "grant.pgbench")
 	if err := writeScript(script); err != nil {
@@ -84,7 +84,7 @@ func transactionsPerSecond(command *exec.Cmd) (float64, error) {
 	return strconv.ParseFloat(string(found[1]), 64)
 }
 
-// arguments are pgbench's values for the parameters of change.sql. Ids grow, as UUIDv7
+// arguments are pgbench's values for the parameters of grant.sql. Ids grow, as UUIDv7
 // do; user and key are random, like those of the other arms.
 var arguments = []string{
 	1: ":usr::text", 2: "'item1'::text", 3: "'ACTIVE'::text", 4: ":if_match::bigint",
@@ -103,16 +103,13 @@ var (
 )
 
 func writeScript(path string) error {
-	statement, err := os.ReadFile("pkg/entitlement/change.sql")
-	if err != nil {
-		return err
-	}
-	text := comment.ReplaceAllString(string(statement), "")
+	text := comment.ReplaceAllString(grantSQL, "")
 	text = looksLikeA.ReplaceAllString(text, "$1:'||'$2")
+	var err error
 	text = parameter.ReplaceAllStringFunc(text, func(p string) string {
 		n, _ := strconv.Atoi(p[1:])
 		if n >= len(arguments) {
-			err = fmt.Errorf("change.sql has a parameter %s that has no argument here", p)
+			err = fmt.Errorf("grant.sql has a parameter %s that has no argument here", p)
 			return p
 		}
 		return "(" + arguments[n] + ")"
@@ -128,14 +125,4 @@ func writeScript(path string) error {
 \set c random(100000000000, 999999999999)
 `
 	return os.WriteFile(path, []byte(choose+strings.TrimSpace(text)+";\n"), 0o644)
-}
-
-// loop is the fallback: the statement by the store, without HTTP.
-func (b *bench) loop(database string) (func(context.Context) (float64, error), error) {
-	pool, err := postgres.Open(database, poolSize, "cache_statement", nil)
-	if err != nil {
-		return nil, err
-	}
-	b.onTidy(func() error { pool.Close(); return nil })
-	return b.direct(entitlement.NewStore(pool, retention), poolSize), nil
 }

@@ -1,67 +1,83 @@
--- One grant or revoke: state, stored answer, audit and event in one statement.
+-- Grants and revokes: state, stored answers, audit and events in one statement. Each
+-- parameter is an array with one value for each change, but for the last:
 --
 --  $1 user_id   $2 stock_keeping_unit   $3 wanted status   $4 If-Match version, 0 for any
---  $5 caller    $6 operation            $7 idempotency key $8 request hash   $9 key retention
--- $10 event_id $11 audit_id  $12 reason $13 purchase_id   $14 traceparent   $15 caused by a purchase event
+--  $5 caller    $6 operation            $7 idempotency key $8 request hash
+--  $9 event_id $10 audit_id  $11 reason $12 purchase_id   $13 traceparent   $14 caused by a purchase event
+-- $15 key retention
 --
--- Returns one row: the new answer, or the stored one with replayed = true; none if
--- If-Match does not match. When another request commits the same key first,
--- the insert into idempotency_keys fails and everything here rolls back.
-WITH prior AS (
-    SELECT status_code, response_body, etag, request_hash
-    FROM entitlement.idempotency_keys
-    WHERE caller = $5 AND operation = $6 AND idem_key = $7 AND expires_at > now()
-), overtaken AS (
+-- No two changes are of the same item, or have the same key. Returns one row for each:
+-- nth, the new answer, or the stored one with replayed = true; none if If-Match does not
+-- match. When another request commits one of the keys first, the insert into
+-- idempotency_keys fails and everything here rolls back.
+WITH asked AS MATERIALIZED (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bytea[],
+                         $9::uuid[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::boolean[])
+        WITH ORDINALITY AS a (user_id, stock_keeping_unit, wanted, if_match, caller, operation, idem_key, request_hash,
+                              event_id, audit_id, reason, purchase_id, traceparent, by_purchase, nth)
+), prior AS MATERIALIZED (
+    SELECT a.nth, k.status_code, k.response_body, k.etag, k.request_hash
+    FROM asked a JOIN entitlement.idempotency_keys k USING (caller, operation, idem_key)
+    WHERE k.expires_at > now()
+), overtaken AS MATERIALIZED (
     -- A purchase whose refund came first leaves the status unchanged: it grants
     -- nothing, and another purchase may have granted the item since.
-    SELECT $15::boolean AND $6 = 'grant' AND EXISTS (
-        SELECT FROM entitlement.refunded_purchases
-        WHERE user_id = $1 AND stock_keeping_unit = $2 AND purchase_id = $13) AS by_refund
+    SELECT user_id, stock_keeping_unit
+    FROM asked JOIN entitlement.refunded_purchases USING (user_id, stock_keeping_unit, purchase_id)
+    WHERE by_purchase AND operation = 'grant'
 ), changed AS (
+    -- The version of the inserted row is what If-Match wants the next one to be, and 1 for
+    -- any: a new row is inserted for any only. Rows are locked in the order of their key,
+    -- so that two batches do not wait for each other in a circle.
     INSERT INTO entitlement.entitlements AS e (user_id, stock_keeping_unit, status, version, updated_at)
-    SELECT $1, $2, CASE WHEN by_refund THEN 'REVOKED' ELSE $3 END, 1, clock_timestamp()
-    FROM overtaken
-    WHERE NOT EXISTS (SELECT FROM prior)
-      AND ($4::bigint = 0 OR EXISTS (
-          SELECT FROM entitlement.entitlements WHERE user_id = $1 AND stock_keeping_unit = $2))
+    SELECT user_id, stock_keeping_unit,
+           CASE WHEN (user_id, stock_keeping_unit) IN (SELECT user_id, stock_keeping_unit FROM overtaken) THEN 'REVOKED' ELSE wanted END,
+           if_match + 1, clock_timestamp()
+    FROM asked a
+    WHERE nth NOT IN (SELECT nth FROM prior)
+      AND (if_match = 0 OR EXISTS (
+          SELECT FROM entitlement.entitlements e WHERE e.user_id = a.user_id AND e.stock_keeping_unit = a.stock_keeping_unit))
+    ORDER BY user_id, stock_keeping_unit
     ON CONFLICT (user_id, stock_keeping_unit) DO UPDATE
-    SET status = CASE WHEN (SELECT by_refund FROM overtaken) THEN e.status ELSE excluded.status END,
+    SET status = CASE WHEN (e.user_id, e.stock_keeping_unit) IN (SELECT user_id, stock_keeping_unit FROM overtaken) THEN e.status ELSE excluded.status END,
         version = e.version + 1,
         updated_at = greatest(clock_timestamp(), e.updated_at)
-    WHERE $4::bigint = 0 OR e.version = $4::bigint
-    RETURNING e.status, e.version, e.updated_at,
+    WHERE excluded.version = 1 OR e.version = excluded.version - 1
+    RETURNING e.user_id, e.stock_keeping_unit, e.status, e.version, e.updated_at,
               to_char(e.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS updated_at_text
+), answered AS MATERIALIZED (
+    SELECT *,
+           '{"user_id":' || to_json(user_id) || ',"stock_keeping_unit":' || to_json(stock_keeping_unit)
+               || ',"status":"' || status || '","version":' || version
+               || ',"updated_at":"' || updated_at_text || '"}' AS body
+    FROM changed JOIN asked USING (user_id, stock_keeping_unit)
 ), refunded AS (
     INSERT INTO entitlement.refunded_purchases (user_id, stock_keeping_unit, purchase_id)
-    SELECT $1, $2, $13 FROM changed WHERE $15::boolean AND $6 = 'revoke'
+    SELECT user_id, stock_keeping_unit, purchase_id FROM answered WHERE by_purchase AND operation = 'revoke'
     ON CONFLICT DO NOTHING
 ), stored AS (
     INSERT INTO entitlement.idempotency_keys
         (caller, operation, idem_key, request_hash, status_code, response_body, etag, expires_at)
-    SELECT $5, $6, $7, $8::bytea, 200,
-           '{"user_id":' || to_json($1::text) || ',"stock_keeping_unit":' || to_json($2::text)
-               || ',"status":"' || status || '","version":' || version
-               || ',"updated_at":"' || updated_at_text || '"}',
-           version::text, now() + $9::interval
-    FROM changed
-    RETURNING status_code, response_body, etag, request_hash
+    SELECT caller, operation, idem_key, request_hash, 200, body, version::text, now() + $15::interval
+    FROM answered
 ), audited AS (
     INSERT INTO entitlement.entitlement_audit
         (audit_id, occurred_at, user_id, stock_keeping_unit, operation, status, version,
          reason, purchase_id, caller, idem_key, event_id)
-    SELECT $11, updated_at, $1, $2, $6, status, version, $12, $13, $5, $7, $10
-    FROM changed
+    SELECT audit_id, updated_at, user_id, stock_keeping_unit, operation, status, version,
+           reason, purchase_id, caller, idem_key, event_id
+    FROM answered
 ), appended AS (
     INSERT INTO entitlement.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
-    SELECT $10, $1 || '/' || $2, t.event_type,
+    SELECT event_id, user_id || '/' || stock_keeping_unit, t.event_type,
            jsonb_build_object(
-               'event_id', $10::uuid, 'event_type', t.event_type, 'occurred_at', c.updated_at_text,
-               'user_id', $1::text, 'stock_keeping_unit', $2::text,
-               'source', $12::text, 'source_id', $13::text, 'version', c.version),
-           c.updated_at, $14
-    FROM changed c,
-         LATERAL (SELECT CASE c.status WHEN 'ACTIVE' THEN 'EntitlementGranted' ELSE 'EntitlementRevoked' END AS event_type) t
+               'event_id', event_id, 'event_type', t.event_type, 'occurred_at', updated_at_text,
+               'user_id', user_id, 'stock_keeping_unit', stock_keeping_unit,
+               'source', reason, 'source_id', purchase_id, 'version', version),
+           updated_at, traceparent
+    FROM answered,
+         LATERAL (SELECT CASE status WHEN 'ACTIVE' THEN 'EntitlementGranted' ELSE 'EntitlementRevoked' END AS event_type) t
 )
-SELECT status_code, response_body, etag, false AS replayed, request_hash FROM stored
+SELECT nth, 200::smallint, body, version::text, false, request_hash FROM answered
 UNION ALL
-SELECT status_code, response_body, etag, true, request_hash FROM prior
+SELECT nth, status_code, response_body, etag, true, request_hash FROM prior

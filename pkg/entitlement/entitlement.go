@@ -1,7 +1,7 @@
-// Package entitlement is the source of truth for what users own. A grant or revoke is one
-// SQL statement in one round trip that changes the entitlement, stores the answer under
-// its idempotency key, writes the audit row and appends the event to the outbox: all of
-// it happens, or nothing.
+// Package entitlement is the source of truth for what users own. A grant or revoke changes
+// the entitlement, stores the answer under its idempotency key, writes the audit row and
+// appends the event to the outbox: all of it happens, or nothing. Those that wait at the
+// same moment share one SQL statement and its commit.
 package entitlement
 
 import (
@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/groupcommit"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 )
 
@@ -73,9 +74,12 @@ var (
 type Store struct {
 	pool      *pgxpool.Pool
 	retention time.Duration
+	writes    groupcommit.Queue[write, answer]
 }
 
 // NewStore returns a store that keeps idempotency keys for retention.
 func NewStore(pool *pgxpool.Pool, retention time.Duration) *Store {
-	return &Store{pool: pool, retention: retention}
+	s := &Store{pool: pool, retention: retention}
+	s.writes.Commit, s.writes.Keys = s.commit, write.keys
+	return s
 }

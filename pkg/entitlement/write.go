@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/miniserversystem/miniserver/pkg/id"
@@ -22,8 +22,15 @@ const (
 //go:embed change.sql
 var changeSQL string
 
-// Purchase events for one item take turns, so that each sees all earlier refunds.
-const turnSQL = `SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0))`
+// Purchase events for one item take turns, so that each sees all earlier refunds. The
+// order of the locks keeps two batches from waiting for each other in a circle.
+const turnSQL = `
+SELECT pg_advisory_xact_lock(lock) FROM (
+	SELECT hashtextextended(user_id || chr(31) || stock_keeping_unit, 0) AS lock
+	FROM unnest($1::text[], $2::text[]) AS a (user_id, stock_keeping_unit) ORDER BY lock) turns`
+
+// Changes that share a batch do not wait for long for a lock that another process holds.
+const patienceSQL = `SELECT set_config('lock_timeout', '250ms', true)`
 
 const forgetExpiredSQL = `
 DELETE FROM entitlement.idempotency_keys
@@ -49,66 +56,126 @@ const maxRaces = 3
 func (s *Store) change(ctx context.Context, status Status, c Change, w Write) (idempotency.Response, error) {
 	mismatched := false
 	for range maxRaces {
-		response, err := s.tryChange(ctx, status, c, w)
-		if errors.Is(err, ErrVersion) && !mismatched {
+		a, err := s.writes.Do(ctx, write{c, w, status})
+		switch {
+		case postgres.Code(err) == postgres.UniqueViolation:
+			// A concurrent request committed this key, and our whole statement rolled back:
+			// the next try finds its answer. Or the key has expired and is deleted now.
+			if _, err := s.pool.Exec(ctx, forgetExpiredSQL, w.Key.Caller, w.Key.Operation, w.Key.Value); err != nil {
+				return idempotency.Response{}, postgres.Wrap(w.Key.Operation, err)
+			}
+		case err != nil:
+			return idempotency.Response{}, postgres.Wrap(w.Key.Operation, err)
+		case a.hash == nil && mismatched:
+			return idempotency.Response{}, ErrVersion
+		case a.hash == nil:
 			// The version may have changed because a copy of this request ran while we
 			// waited for the row: then the next try finds its answer.
 			mismatched = true
-			continue
-		}
-		if postgres.Code(err) != postgres.UniqueViolation {
-			return response, postgres.Wrap(w.Key.Operation, err)
-		}
-		// A concurrent request committed this key, and our whole statement rolled back:
-		// the next try finds its answer. Or the key has expired and is deleted now.
-		if _, err := s.pool.Exec(ctx, forgetExpiredSQL, w.Key.Caller, w.Key.Operation, w.Key.Value); err != nil {
-			return idempotency.Response{}, postgres.Wrap(w.Key.Operation, err)
+		case !bytes.Equal(a.hash, w.Key.Hash):
+			return idempotency.Response{}, idempotency.ErrReused
+		default:
+			return a.Response, nil
 		}
 	}
 	return idempotency.Response{}, idempotency.ErrInProgress
 }
 
-func (s *Store) tryChange(ctx context.Context, status Status, c Change, w Write) (idempotency.Response, error) {
-	args := []any{
-		c.UserID, c.StockKeepingUnit, status, w.IfMatch,
-		w.Key.Caller, w.Key.Operation, w.Key.Value, w.Key.Hash, s.retention,
-		id.New(), id.New(), c.Reason, c.PurchaseID, w.Traceparent, w.Purchase,
+// write is a change that waits for others to share a commit with.
+type write struct {
+	Change
+	Write
+	status Status
+}
+
+// keys name the item and the idempotency key.
+func (w write) keys() []string {
+	return []string{
+		"item\x1f" + w.UserID + "\x1f" + w.StockKeepingUnit,
+		"key\x1f" + w.Key.Operation + "\x1f" + w.Key.Caller + "\x1f" + w.Key.Value,
 	}
-	var response idempotency.Response
-	var hash []byte
-	err := postgres.Retry(ctx, func(ctx context.Context) error {
-		return s.queryRow(ctx, w.Purchase, c, args).Scan(&response.Status, &response.Body, &response.ETag, &response.Replayed, &hash)
+}
+
+// answer is the result of a write. It has no hash if If-Match did not match.
+type answer struct {
+	idempotency.Response
+	hash []byte // of the request that was answered
+}
+
+// commit makes changes in one round trip and one transaction, in which each statement sees
+// everything that was committed before it began.
+func (s *Store) commit(ctx context.Context, writes []write) (answers []answer, err error) {
+	c := columnsOf(writes)
+	arguments := append(c.arguments(), s.retention)
+	read := func(rows pgx.Rows) error {
+		var nth int
+		var a answer
+		_, err := pgx.ForEachRow(rows, []any{&nth, &a.Response.Status, &a.Body, &a.ETag, &a.Replayed, &a.hash}, func() error {
+			answers[nth-1] = a
+			a = answer{}
+			return nil
+		})
+		return err
+	}
+	err = postgres.Retry(ctx, func(ctx context.Context) error {
+		answers = make([]answer, len(writes))
+		batch := c.preparations()
+		if batch.Len() == 0 {
+			rows, err := s.pool.Query(ctx, changeSQL, arguments...)
+			if err != nil {
+				return err
+			}
+			return read(rows)
+		}
+		batch.Queue(changeSQL, arguments...).Query(read)
+		return s.pool.SendBatch(ctx, batch).Close()
 	})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return idempotency.Response{}, ErrVersion
-	case err != nil:
-		return idempotency.Response{}, err
-	case !bytes.Equal(hash, w.Key.Hash):
-		return idempotency.Response{}, idempotency.ErrReused
-	}
-	return response, nil
+	return answers, err
 }
 
-// queryRow runs the change in one round trip, for purchase events after waiting for their
-// turn: a batch is one transaction, and each of its statements sees everything that was
-// committed before it began.
-func (s *Store) queryRow(ctx context.Context, turns bool, c Change, args []any) pgx.Row {
-	if !turns {
-		return s.pool.QueryRow(ctx, changeSQL, args...)
+// columns are writes as the arrays that change.sql takes.
+type columns struct {
+	users, items, wanted             []string
+	versions                         []int64
+	callers, operations, keys        []string
+	hashes                           [][]byte
+	events, audits                   []uuid.UUID
+	reasons, purchases, traceparents []string
+	byPurchase                       []bool
+	turns                            struct{ users, items []string } // of purchase events
+}
+
+func columnsOf(writes []write) (c columns) {
+	for _, w := range writes {
+		c.users, c.items, c.wanted = append(c.users, w.UserID), append(c.items, w.StockKeepingUnit), append(c.wanted, string(w.status))
+		c.versions = append(c.versions, w.IfMatch)
+		c.callers, c.operations, c.keys = append(c.callers, w.Key.Caller), append(c.operations, w.Key.Operation), append(c.keys, w.Key.Value)
+		c.hashes = append(c.hashes, w.Key.Hash)
+		c.events, c.audits = append(c.events, id.New()), append(c.audits, id.New())
+		c.reasons, c.purchases, c.traceparents = append(c.reasons, w.Reason), append(c.purchases, w.PurchaseID), append(c.traceparents, w.Traceparent)
+		c.byPurchase = append(c.byPurchase, w.Purchase)
+		if w.Purchase {
+			c.turns.users, c.turns.items = append(c.turns.users, w.UserID), append(c.turns.items, w.StockKeepingUnit)
+		}
 	}
+	return c
+}
+
+// preparations are the statements before change.sql, in its transaction.
+func (c columns) preparations() *pgx.Batch {
 	batch := &pgx.Batch{}
-	batch.Queue(turnSQL, c.UserID, c.StockKeepingUnit)
-	batch.Queue(changeSQL, args...)
-	return &secondRow{results: s.pool.SendBatch(ctx, batch)}
+	if len(c.users) > 1 {
+		batch.Queue(patienceSQL)
+	}
+	if len(c.turns.users) > 0 {
+		batch.Queue(turnSQL, c.turns.users, c.turns.items)
+	}
+	return batch
 }
 
-// secondRow scans the row of a batch's second statement and ends the batch.
-type secondRow struct{ results pgx.BatchResults }
-
-func (r *secondRow) Scan(targets ...any) error {
-	_, turnErr := r.results.Exec()
-	scanErr := r.results.QueryRow().Scan(targets...)
-	// Close returns the error of the commit.
-	return errors.Join(turnErr, scanErr, r.results.Close())
+func (c columns) arguments() []any {
+	return []any{
+		c.users, c.items, c.wanted, c.versions, c.callers, c.operations, c.keys, c.hashes,
+		c.events, c.audits, c.reasons, c.purchases, c.traceparents, c.byPurchase,
+	}
 }

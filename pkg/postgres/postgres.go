@@ -114,11 +114,15 @@ const (
 	UniqueViolation = "23505"
 )
 
-// Conflicted reports whether err is a deadlock or a serialization failure, after which
-// the same transaction may be retried at once.
+// Conflicted reports whether err is a deadlock or a serialization failure, or a row's
+// partition was made while the statement ran: the same transaction may be retried at once.
 func Conflicted(err error) bool {
-	code := Code(err)
-	return code == "40001" || code == "40P01"
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	// A CHECK that a row violates has a name, the bounds of a partition have none.
+	return pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "23514" && pg.ConstraintName == ""
 }
 
 // BadData reports whether the statement failed because of the values it was given
@@ -177,8 +181,8 @@ func Wrap(operation string, err error) error {
 // maxTries bounds Retry: five tries; more is a lock-order bug.
 const maxTries = 5
 
-// Retry runs do again while it fails with a deadlock or a serialization
-// failure, at most five times. It is the one place where transactions retry.
+// Retry runs do again while it fails with a conflict, at most five times. It is the one
+// place where transactions retry.
 func Retry(ctx context.Context, do func(context.Context) error) error {
 	var err error
 	for try := range maxTries {
