@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,31 +47,38 @@ func (b *bench) naive(ctx context.Context) error {
 			return func() error { return sevenRoundTrips(ctx, pool, randomUser(), randomKey()) }, func() {}, nil
 		})
 	}
+	statement, err := os.ReadFile(grantPath)
+	if err != nil {
+		return err
+	}
 	single := func(ctx context.Context) (float64, error) {
 		return load(ctx, 1, b.sizes.window, func(ctx context.Context) (func() error, func(), error) {
 			return func() error {
-				_, err := pool.Exec(ctx, grantSQL, randomUser(), "item1", "ACTIVE", 0, caller, "grant", randomKey(), bytes.Repeat([]byte{0xab}, 32), retention,
+				_, err := pool.Exec(ctx, string(statement), randomUser(), "item1", "ACTIVE", 0, caller, "grant", randomKey(), bytes.Repeat([]byte{0xab}, 32), retention,
 					id.New(), id.New(), "purchase", "p_1", traceparent, false)
 				return err
 			}, func() {}, nil
 		})
 	}
-	arms := []arm{
-		{limitName, peer}, {"group commit", ours}, {"seven round trips", naive}, {"one at a time", b.direct(store, 1)}, {"its statement", single},
-	}
-	for _, a := range arms { // to warm up
+	lone := []arm{{"one at a time", b.direct(store, 1)}, {"its statement", single}}
+	many := []arm{{limitName, peer}, {"group commit", ours}, {"seven round trips", naive}}
+	for _, a := range append(many, lone...) { // to warm up
 		if _, err := a.run(ctx); err != nil {
 			return err
 		}
 	}
-	m, err := b.rounds(ctx, arms...)
+	l, err := b.rounds(ctx, lone...) // by themselves: what many leave to the database slows one
+	if err != nil {
+		return err
+	}
+	m, err := b.rounds(ctx, many...)
 	if err != nil {
 		return err
 	}
 	const work = "grant without HTTP, 64 workers"
 	b.atLeast(work, m[1], limitName, m[0], 3)
 	b.atLeast(work, m[1], "transaction of seven round trips", m[2], 1.9)
-	b.atLeast("grant without HTTP, one at a time", m[3], "its statement alone", m[4], 0.95)
+	b.atLeast("grant without HTTP, one at a time", l[0], "its statement alone", l[1], 0.95)
 	return nil
 }
 

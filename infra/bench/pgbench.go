@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "embed" // grant.sql
 	"errors"
 	"fmt"
 	"net/url"
@@ -14,12 +13,8 @@ import (
 	"strings"
 )
 
-// grantSQL writes what one grant writes, in one statement and a commit of its own.
-//
-//go:embed grant.sql
-var grantSQL string
-
-// fourWrites returns the limit of grants that share nothing: grant.sql, run by pgbench.
+// fourWrites returns the limit of grants that share no commit: the statement of one, run by
+// pgbench.
 func (b *bench) fourWrites(ctx context.Context) (run func(context.Context) (float64, error), name string, err error) {
 	database, err := b.database(ctx, "pgbench")
 	if err != nil {
@@ -84,7 +79,10 @@ func transactionsPerSecond(command *exec.Cmd) (float64, error) {
 	return strconv.ParseFloat(string(found[1]), 64)
 }
 
-// arguments are pgbench's values for the parameters of grant.sql. Ids grow, as UUIDv7
+// grantPath has the statement of a grant that comes alone.
+const grantPath = "pkg/entitlement/change_one.sql"
+
+// arguments are pgbench's values for the parameters of grantPath. Ids grow, as UUIDv7
 // do; user and key are random, like those of the other arms.
 var arguments = []string{
 	1: ":usr::text", 2: "'item1'::text", 3: "'ACTIVE'::text", 4: ":if_match::bigint",
@@ -103,13 +101,16 @@ var (
 )
 
 func writeScript(path string) error {
-	text := comment.ReplaceAllString(grantSQL, "")
+	statement, err := os.ReadFile(grantPath)
+	if err != nil {
+		return err
+	}
+	text := comment.ReplaceAllString(string(statement), "")
 	text = looksLikeA.ReplaceAllString(text, "$1:'||'$2")
-	var err error
 	text = parameter.ReplaceAllStringFunc(text, func(p string) string {
 		n, _ := strconv.Atoi(p[1:])
 		if n >= len(arguments) {
-			err = fmt.Errorf("grant.sql has a parameter %s that has no argument here", p)
+			err = fmt.Errorf("the statement of a grant has a parameter %s that has no argument here", p)
 			return p
 		}
 		return "(" + arguments[n] + ")"

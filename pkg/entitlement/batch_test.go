@@ -60,6 +60,54 @@ func TestGrantsShareCommits(t *testing.T) {
 	}
 }
 
+// A change has the same effect alone and in a batch, whatever came before: change.sql and
+// change_one.sql write the same rows.
+func TestAloneAndTogether(t *testing.T) {
+	t.Parallel()
+	const items, rounds = 40, 12
+	var written [2]string
+	for together := range 2 {
+		f := setup(t)
+		random := rand.New(rand.NewPCG(7, 7))
+		for round := range rounds {
+			var group sync.WaitGroup
+			for i := range items {
+				c, w := item, write(fmt.Sprint(round*random.IntN(2), "-", i))
+				c.UserID, c.StockKeepingUnit = fmt.Sprint("u", i%7), fmt.Sprint("item", i)
+				w.Purchase, w.IfMatch, c.PurchaseID = random.IntN(2) == 0, int64(max(0, random.IntN(9)-5)), fmt.Sprint("p", random.IntN(3))
+				do := f.store.Grant
+				if random.IntN(3) == 0 {
+					do = f.store.Revoke
+				}
+				change := func() {
+					if _, err := do(f.ctx, c, w); err != nil && !errors.Is(err, entitlement.ErrVersion) && !errors.Is(err, idempotency.ErrReused) {
+						t.Error(err)
+					}
+				}
+				if together == 0 {
+					change()
+				} else {
+					group.Go(change)
+				}
+			}
+			group.Wait()
+		}
+		written[together] = query[string](f, `
+			SELECT (SELECT string_agg(concat_ws(' ', user_id, stock_keeping_unit, status, version), E'\n' ORDER BY user_id, stock_keeping_unit) FROM entitlement.entitlements)
+			|| (SELECT string_agg(concat_ws(' ', a.user_id, a.stock_keeping_unit, operation, a.status, version, reason, purchase_id, caller, idem_key,
+					event_type, aggregate_key, payload - 'event_id' - 'occurred_at', a.occurred_at = e.occurred_at, payload->>'event_id' = event_id::text), E'\n' ORDER BY a.stock_keeping_unit, version)
+				FROM entitlement.entitlement_audit a JOIN entitlement.outbox_events e USING (event_id))
+			|| (SELECT string_agg(concat_ws(' ', caller, operation, idem_key, request_hash, status_code, response_body::jsonb - 'updated_at', etag), E'\n' ORDER BY operation, idem_key) FROM entitlement.idempotency_keys)
+			|| (SELECT string_agg(concat_ws(' ', user_id, stock_keeping_unit, purchase_id), E'\n' ORDER BY user_id, stock_keeping_unit, purchase_id) FROM entitlement.refunded_purchases)`)
+	}
+	if written[0] != written[1] {
+		t.Errorf("alone they write\n%s\nand together\n%s", written[0], written[1])
+	}
+	if n := strings.Count(written[0], "\n"); n < 300 {
+		t.Errorf("only %d rows were compared", n)
+	}
+}
+
 // One write among 63 good ones cannot be stored: it fails alone.
 func TestPoisonedWrite(t *testing.T) {
 	t.Parallel()

@@ -2,8 +2,12 @@ package entitlement
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,8 +23,12 @@ const (
 	RevokeOperation = "revoke"
 )
 
-//go:embed change.sql
-var changeSQL string
+var (
+	//go:embed change.sql
+	changeSQL string
+	//go:embed change_one.sql
+	changeOneSQL string
+)
 
 // Purchase events for one item take turns, so that each sees all earlier refunds. The
 // order of the locks keeps two batches from waiting for each other in a circle.
@@ -105,32 +113,75 @@ type answer struct {
 // commit makes changes in one round trip and one transaction, in which each statement sees
 // everything that was committed before it began.
 func (s *Store) commit(ctx context.Context, writes []write) (answers []answer, err error) {
-	c := columnsOf(writes)
-	arguments := append(c.arguments(), s.retention)
-	read := func(rows pgx.Rows) error {
-		var nth int
-		var a answer
-		_, err := pgx.ForEachRow(rows, []any{&nth, &a.Response.Status, &a.Body, &a.ETag, &a.Replayed, &a.hash}, func() error {
-			answers[nth-1] = a
-			a = answer{}
-			return nil
-		})
-		return err
+	sql, arguments, order := changeSQL, []any(nil), inOrder(writes)
+	if len(writes) == 1 {
+		sql, arguments = changeOneSQL, writes[0].arguments(s.retention)
+	} else {
+		arguments = append(columnsOf(writes, order).arguments(), s.retention)
 	}
 	err = postgres.Retry(ctx, func(ctx context.Context) error {
 		answers = make([]answer, len(writes))
-		batch := c.preparations()
+		read := func(rows pgx.Rows) error {
+			var nth int
+			var a answer
+			_, err := pgx.ForEachRow(rows, []any{&nth, &a.Response.Status, &a.Body, &a.ETag, &a.Replayed, &a.hash}, func() error {
+				answers[order[nth-1]] = a
+				a = answer{}
+				return nil
+			})
+			return err
+		}
+		batch := preparations(writes)
 		if batch.Len() == 0 {
-			rows, err := s.pool.Query(ctx, changeSQL, arguments...)
+			rows, err := s.pool.Query(ctx, sql, arguments...)
 			if err != nil {
 				return err
 			}
 			return read(rows)
 		}
-		batch.Queue(changeSQL, arguments...).Query(read)
+		batch.Queue(sql, arguments...).Query(read)
 		return s.pool.SendBatch(ctx, batch).Close()
 	})
 	return answers, err
+}
+
+// preparations are the statements before the one that changes, in its transaction.
+func preparations(writes []write) *pgx.Batch {
+	batch := &pgx.Batch{}
+	if len(writes) > 1 {
+		batch.Queue(patienceSQL)
+	}
+	var users, items []string
+	for _, w := range writes {
+		if w.Purchase {
+			users, items = append(users, w.UserID), append(items, w.StockKeepingUnit)
+		}
+	}
+	if len(users) > 0 {
+		batch.Queue(turnSQL, users, items)
+	}
+	return batch
+}
+
+// arguments are those of change_one.sql.
+func (w write) arguments(retention time.Duration) []any {
+	return []any{
+		w.UserID, w.StockKeepingUnit, w.status, w.IfMatch,
+		w.Key.Caller, w.Key.Operation, w.Key.Value, w.Key.Hash, retention,
+		id.New(), id.New(), w.Reason, w.PurchaseID, w.Traceparent, w.Purchase,
+	}
+}
+
+// inOrder returns the indexes of writes in the order of their items.
+func inOrder(writes []write) []int {
+	order := make([]int, len(writes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(strings.Compare(writes[a].UserID, writes[b].UserID), strings.Compare(writes[a].StockKeepingUnit, writes[b].StockKeepingUnit))
+	})
+	return order
 }
 
 // columns are writes as the arrays that change.sql takes.
@@ -142,11 +193,11 @@ type columns struct {
 	events, audits                   []uuid.UUID
 	reasons, purchases, traceparents []string
 	byPurchase                       []bool
-	turns                            struct{ users, items []string } // of purchase events
 }
 
-func columnsOf(writes []write) (c columns) {
-	for _, w := range writes {
+func columnsOf(writes []write, order []int) (c columns) {
+	for _, i := range order {
+		w := writes[i]
 		c.users, c.items, c.wanted = append(c.users, w.UserID), append(c.items, w.StockKeepingUnit), append(c.wanted, string(w.status))
 		c.versions = append(c.versions, w.IfMatch)
 		c.callers, c.operations, c.keys = append(c.callers, w.Key.Caller), append(c.operations, w.Key.Operation), append(c.keys, w.Key.Value)
@@ -154,23 +205,8 @@ func columnsOf(writes []write) (c columns) {
 		c.events, c.audits = append(c.events, id.New()), append(c.audits, id.New())
 		c.reasons, c.purchases, c.traceparents = append(c.reasons, w.Reason), append(c.purchases, w.PurchaseID), append(c.traceparents, w.Traceparent)
 		c.byPurchase = append(c.byPurchase, w.Purchase)
-		if w.Purchase {
-			c.turns.users, c.turns.items = append(c.turns.users, w.UserID), append(c.turns.items, w.StockKeepingUnit)
-		}
 	}
 	return c
-}
-
-// preparations are the statements before change.sql, in its transaction.
-func (c columns) preparations() *pgx.Batch {
-	batch := &pgx.Batch{}
-	if len(c.users) > 1 {
-		batch.Queue(patienceSQL)
-	}
-	if len(c.turns.users) > 0 {
-		batch.Queue(turnSQL, c.turns.users, c.turns.items)
-	}
-	return batch
 }
 
 func (c columns) arguments() []any {

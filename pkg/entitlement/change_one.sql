@@ -1,11 +1,11 @@
--- What one grant or revoke writes, in a statement of its own: the limit of those that share
--- no commit. See pkg/entitlement/change.sql for many at once.
+-- What change.sql does, for a change that comes alone: without arrays and joins it takes
+-- less of Postgres, and nobody shares its commit.
 --
 --  $1 user_id   $2 stock_keeping_unit   $3 wanted status   $4 If-Match version, 0 for any
 --  $5 caller    $6 operation            $7 idempotency key $8 request hash   $9 key retention
 -- $10 event_id $11 audit_id  $12 reason $13 purchase_id   $14 traceparent   $15 caused by a purchase event
 --
--- Returns one row: the new answer, or the stored one with replayed = true; none if
+-- Returns one row: 1, the new answer, or the stored one with replayed = true; none if
 -- If-Match does not match. When another request commits the same key first,
 -- the insert into idempotency_keys fails and everything here rolls back.
 WITH prior AS (
@@ -63,6 +63,6 @@ WITH prior AS (
     FROM changed c,
          LATERAL (SELECT CASE c.status WHEN 'ACTIVE' THEN 'EntitlementGranted' ELSE 'EntitlementRevoked' END AS event_type) t
 )
-SELECT status_code, response_body, etag, false AS replayed, request_hash FROM stored
+SELECT 1 AS nth, status_code, response_body, etag, false AS replayed, request_hash FROM stored
 UNION ALL
-SELECT status_code, response_body, etag, true, request_hash FROM prior
+SELECT 1, status_code, response_body, etag, true, request_hash FROM prior
