@@ -5,7 +5,7 @@
 //
 // A batch is all or nothing, and a write is not: those of a batch that failed run again,
 // each alone and at the same time, so that one that cannot succeed fails alone and one that
-// waits for a lock keeps no other waiting.
+// waits for a lock keeps no other waiting. Nor does a batch that is slow hold up the next.
 package groupcommit
 
 import (
@@ -25,6 +25,9 @@ const (
 	// batches run at once, each on a connection of its own: while one waits for the disk,
 	// the other computes.
 	batches = 2
+	// slowAfter is when a batch is not counted any more: it waits for a lock, or Postgres
+	// hangs.
+	slowAfter = 250 * time.Millisecond
 	// batchSize bounds the writes of a batch.
 	batchSize = 32
 	// queued bounds the writes that wait: about the tenth of a second that a caller may
@@ -36,7 +39,7 @@ const (
 
 // ErrFull is for writes that find the queue full. They have not happened.
 var ErrFull = &fault.Error{
-	Kind: fault.Unavailable, Code: "busy", RetryAfter: time.Second,
+	Kind: fault.Unavailable, Code: "too_many_writes", RetryAfter: time.Second,
 	Detail: "Too many changes wait for the database; send the same request again.",
 }
 
@@ -46,14 +49,20 @@ type Queue[W, R any] struct {
 	// A single one may be retried in any way; several must end soon, even if others hold
 	// locks that they need.
 	Commit func(context.Context, []W) ([]R, error)
-	// Keys name what a write changes. Writes with a key in common never run at once; they
-	// run in the order in which they came.
+	// Keys name what a write changes. Writes with a key in common never share a batch, nor
+	// run in two at once; they run in the order in which they came.
 	Keys func(W) []string
+	// Shared, which may be nil, names what writes may share a batch in spite of, in the
+	// order in which they came, but not run in two batches at once.
+	Shared func(W) []string
+	// Patience, if it is not zero, is how long a write waits for its batch to begin before
+	// it ends with ErrFull.
+	Patience time.Duration
 
 	mutex   sync.Mutex
 	waiting []*call[W, R]
-	running int             // batches
-	busy    map[string]bool // keys of running batches
+	running int             // batches that are not slow
+	busy    map[string]bool // keys of all batches that have not ended
 }
 
 // call is a write that waits.
@@ -61,6 +70,7 @@ type call[W, R any] struct {
 	ctx    context.Context
 	write  W
 	keys   []string
+	shared []string
 	result R
 	err    error
 	alone  bool // its batch failed
@@ -71,13 +81,19 @@ type call[W, R any] struct {
 // write alone, ErrFull, or ctx's: then the write may happen all the same.
 func (q *Queue[W, R]) Do(ctx context.Context, write W) (none R, err error) {
 	c := &call[W, R]{ctx: ctx, write: write, keys: q.Keys(write), ended: make(chan struct{})}
-	run, err := q.enter(c)
+	if q.Shared != nil {
+		c.shared = q.Shared(write)
+	}
+	own, err := q.enter(c)
 	if err != nil {
 		return none, err
 	}
-	if run {
-		defer q.leave(c)
+	if own != nil {
+		defer q.leave(own)
 		return q.one(c)
+	}
+	if !q.wait(c) {
+		return none, ErrFull
 	}
 	select {
 	case <-c.ended:
@@ -90,6 +106,27 @@ func (q *Queue[W, R]) Do(ctx context.Context, write W) (none R, err error) {
 	return c.result, c.err
 }
 
+// wait reports whether c's batch began in time, or its caller has gone.
+func (q *Queue[W, R]) wait(c *call[W, R]) bool {
+	if q.Patience == 0 {
+		return true
+	}
+	timer := time.NewTimer(q.Patience)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return true
+	case <-c.ctx.Done():
+		return true
+	case <-timer.C:
+	}
+	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	left := len(q.waiting)
+	q.waiting = slices.DeleteFunc(q.waiting, func(other *call[W, R]) bool { return other == c })
+	return len(q.waiting) == left
+}
+
 func (q *Queue[W, R]) one(c *call[W, R]) (none R, err error) {
 	results, err := q.Commit(c.ctx, []W{c.write})
 	if err != nil {
@@ -98,116 +135,134 @@ func (q *Queue[W, R]) one(c *call[W, R]) (none R, err error) {
 	return results[0], nil
 }
 
-// enter reports whether c is to run at once, by its caller, or queues it.
-func (q *Queue[W, R]) enter(c *call[W, R]) (run bool, err error) {
+// batch is calls that run together.
+type batch[W, R any] struct {
+	calls []*call[W, R]
+	slow  bool
+	timer *time.Timer
+}
+
+// enter returns a batch of c alone if it is to run at once, by its caller, or queues it.
+func (q *Queue[W, R]) enter(c *call[W, R]) (*batch[W, R], error) {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
 	if q.busy == nil {
 		q.busy = map[string]bool{}
 	}
-	if len(q.waiting) == 0 && q.running < batches && q.free(c, nil) {
-		q.hold(c)
-		q.running++
-		return true, nil
+	if len(q.waiting) == 0 && q.running < batches && q.free(c.keys, nil) && q.free(c.shared, nil) {
+		return q.begin(c), nil
 	}
 	if len(q.waiting) == queued {
-		return false, ErrFull
+		return nil, ErrFull
 	}
 	q.waiting = append(q.waiting, c)
-	if q.running < batches {
-		q.running++
-		go q.run()
-	}
-	return false, nil
+	q.start()
+	return nil, nil
 }
 
-// leave ends a write that its caller ran, and has the queue go on.
-func (q *Queue[W, R]) leave(c *call[W, R]) {
-	q.mutex.Lock()
-	defer q.mutex.Unlock()
-	q.release(c)
-	if len(q.waiting) > 0 {
-		go q.run()
-		return
-	}
-	q.running--
-}
-
-// run runs batches until none can begin: the keys of those that are left are busy, and
-// whoever frees them goes on.
-func (q *Queue[W, R]) run() {
-	q.mutex.Lock()
-	defer q.mutex.Unlock()
-	for {
-		batch := q.next()
-		if len(batch) == 0 {
-			q.running--
+// start begins as many batches as may run.
+func (q *Queue[W, R]) start() {
+	for q.running < batches {
+		calls := q.next()
+		if len(calls) == 0 { // none waits, or only for keys: the batches that hold them go on
 			return
 		}
-		q.mutex.Unlock()
-		q.commit(batch)
-		q.mutex.Lock()
-		q.release(batch...)
+		b := q.begin(calls...)
+		go func() {
+			defer q.leave(b)
+			q.commit(b.calls)
+		}()
 	}
+}
+
+func (q *Queue[W, R]) begin(calls ...*call[W, R]) *batch[W, R] {
+	for _, c := range calls {
+		mark(q.busy, c.keys)
+		mark(q.busy, c.shared)
+	}
+	q.running++
+	b := &batch[W, R]{calls: calls}
+	b.timer = time.AfterFunc(slowAfter, func() {
+		q.mutex.Lock()
+		defer q.mutex.Unlock()
+		if b.calls != nil {
+			b.slow = true
+			q.running--
+			q.start()
+		}
+	})
+	return b
+}
+
+// leave ends a batch, and has the queue go on.
+func (q *Queue[W, R]) leave(b *batch[W, R]) {
+	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	b.timer.Stop()
+	for _, c := range b.calls {
+		for _, key := range slices.Concat(c.keys, c.shared) {
+			delete(q.busy, key)
+		}
+	}
+	if b.calls = nil; !b.slow {
+		q.running--
+	}
+	q.start()
 }
 
 // next takes the writes of the next batch: the first ones whose keys are free. One that
 // stays keeps later ones with its keys waiting, too, so that none is overtaken for ever.
 func (q *Queue[W, R]) next() []*call[W, R] {
-	var batch []*call[W, R]
-	kept := map[string]bool{}
+	var calls []*call[W, R]
+	kept, taken := map[string]bool{}, map[string]bool{}
 	q.waiting = slices.DeleteFunc(q.waiting, func(c *call[W, R]) bool {
 		switch {
 		case c.ctx.Err() != nil:
 			return true // its caller has gone
-		case len(batch) < batchSize && q.free(c, kept):
-			q.hold(c)
-			batch = append(batch, c)
+		case len(calls) == batchSize:
+			return false
+		case q.free(c.keys, kept) && !anyOf(c.keys, taken) && q.free(c.shared, kept):
+			mark(taken, c.keys)
+			calls = append(calls, c)
 			return true
-		case len(batch) < batchSize:
-			for _, key := range c.keys {
-				kept[key] = true
-			}
 		}
+		mark(kept, c.keys)
+		mark(kept, c.shared)
 		return false
 	})
-	return batch
+	return calls
 }
 
-func (q *Queue[W, R]) free(c *call[W, R], kept map[string]bool) bool {
-	return !slices.ContainsFunc(c.keys, func(key string) bool { return q.busy[key] || kept[key] })
+func (q *Queue[W, R]) free(keys []string, kept map[string]bool) bool {
+	return !anyOf(keys, q.busy) && !anyOf(keys, kept)
 }
 
-func (q *Queue[W, R]) hold(c *call[W, R]) {
-	for _, key := range c.keys {
-		q.busy[key] = true
-	}
+func anyOf(keys []string, marked map[string]bool) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return marked[key] })
 }
 
-func (q *Queue[W, R]) release(calls ...*call[W, R]) {
-	for _, c := range calls {
-		for _, key := range c.keys {
-			delete(q.busy, key)
-		}
+func mark(marked map[string]bool, keys []string) {
+	for _, key := range keys {
+		marked[key] = true
 	}
 }
 
 // commit runs a batch, in the trace of its first caller; those of the others link to it.
 // It goes on when callers hang up.
-func (q *Queue[W, R]) commit(batch []*call[W, R]) {
-	writes := make([]W, len(batch))
-	for i, c := range batch {
+func (q *Queue[W, R]) commit(calls []*call[W, R]) {
+	writes := make([]W, len(calls))
+	for i, c := range calls {
 		writes[i] = c.write
-		trace.SpanFromContext(c.ctx).AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(batch[0].ctx)})
+		trace.SpanFromContext(c.ctx).AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(calls[0].ctx)})
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), batchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(calls[0].ctx), batchTimeout)
 	defer cancel()
 	results, err := q.Commit(ctx, writes)
-	for i, c := range batch {
+	for i, c := range calls {
 		switch {
 		case err == nil:
 			c.result = results[i]
-		case len(batch) > 1 && !postgres.Unavailable(err):
+		case len(calls) > 1 && !postgres.Unavailable(err):
 			c.alone = true
 		default:
 			c.err = err

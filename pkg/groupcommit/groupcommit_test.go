@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/groupcommit"
 )
@@ -203,6 +204,66 @@ func TestFull(t *testing.T) {
 				t.Error("what was refused has happened")
 			}
 		}
+	})
+}
+
+// Writes that share a name, here a letter behind a dash, may share a batch, but two batches
+// may not.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		s.Keys = func(word string) []string { return []string{word[:1]} }
+		s.Shared = func(word string) []string { return []string{word[1:]} }
+		s.ask(t, group, "a-x", "b-x", "c-x", "a-y", "d-y", "b-y")
+		want(t, s.ran(), []string{"a-x"}) // "a-y" has its key, and keeps the others of y waiting
+		s.let <- struct{}{}
+		want(t, s.ran(), []string{"a-x"}, []string{"b-x", "c-x", "a-y", "d-y"})
+		close(s.let)
+		group.Wait()
+		want(t, s.ran()[2:], []string{"b-y"})
+	})
+}
+
+// A write whose batch does not begin in time ends, and does not happen; one whose batch
+// has begun is waited for.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		s.Patience = time.Second
+		s.ask(t, group, "a", "b", "c")
+		if _, err := s.Do(t.Context(), "ac"); !errors.Is(err, groupcommit.ErrFull) {
+			t.Errorf("a write that waits for two keys ended with %v, want ErrFull", err)
+		}
+		<-time.After(2 * s.Patience)
+		want(t, s.ran(), []string{"a"}, []string{"b"}, []string{"c"})
+		close(s.let)
+		group.Wait()
+	})
+}
+
+// Batches that are slow, because they wait for a lock, keep only writes with their keys
+// waiting.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		s.ask(t, group, "a", "b", "c", "ad", "e")
+		want(t, s.ran(), []string{"a"}, []string{"b"})
+		<-time.After(300 * time.Millisecond)
+		want(t, s.ran()[2:], []string{"c", "e"})
+		s.ask(t, group, "f")
+		want(t, s.ran()[3:], []string{"f"})
+		close(s.let)
+		group.Wait()
+		want(t, s.ran()[4:], []string{"ad"})
+		// Those that were slow are not counted twice.
+		s.let = make(chan struct{})
+		s.ask(t, group, "a", "b", "c")
+		want(t, s.ran()[5:], []string{"a"}, []string{"b"})
+		close(s.let)
+		group.Wait()
 	})
 }
 

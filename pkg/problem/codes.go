@@ -71,6 +71,7 @@ var Codes = []Code{
 	{"too_many_streams", 429, "The user has the maximum of open live streams. Close one, in another tab or on another device."},
 	{"internal_error", 500, "The server failed. Send the same request again with the same key."},
 	{"unavailable", 503, "A required store or service is away. Send the same request again after Retry-After."},
+	{"too_many_writes", 503, "Too many changes wait for the database. Send the same request again after Retry-After."},
 	{"account_busy", 503, "Too many transfers wait, for this account or in total. Send the same request with the same key again."},
 	{"currency_limit", 422, "All first balances of a currency must stay below 10^15. Open the account with less."},
 	{"outcome_unknown", 503, "The outcome is not known yet. Send the same request with the same key again."},

@@ -197,12 +197,11 @@ func TestAmountsAreExact(t *testing.T) {
 			t.Fatal(wrong, err)
 		}
 		if err := s.pool.QueryRow(t.Context(), `
-			SELECT count(*) FILTER (WHERE m.ended_as IS DISTINCT FROM i.want)
+			SELECT count(*) FILTER (WHERE m.ended_as IS DISTINCT FROM ($5::text[])[m.nth])
 			FROM (
-				SELECT i.*, k.idempotency_key_id FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[])
-					WITH ORDINALITY AS i(id, giver, taker, amount, want, n)
-				JOIN integration.idempotency_key k ON k.attempt = i.id ORDER BY n
-			) i, LATERAL `+tx1+`(idempotency_key_id, id, id, id::text, id, giver, taker, amount::numeric, 'TRANSFER', NULL, '') m`,
+				SELECT array_agg(k.idempotency_key_id ORDER BY n) AS keys, array_agg('TRANSFER'::text) AS kinds, array_agg(NULL::uuid) AS none, array_agg(''::text) AS empty
+				FROM unnest($1::uuid[]) WITH ORDINALITY AS i(id, n) JOIN integration.idempotency_key k ON k.attempt = i.id
+			) k, LATERAL `+tx1+`(k.keys, $1, $1, $1::text[], $1, $2::bigint[], $3::bigint[], $4::text[]::numeric[], k.kinds, k.none, k.empty) m`,
 			ids, from, to, amounts, want).Scan(&wrong); err != nil || wrong != 0 {
 			t.Fatalf("round %d: %d did not end as math/big computes, %v", round, wrong, err)
 		}

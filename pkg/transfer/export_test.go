@@ -3,4 +3,4 @@ package transfer
 import "time"
 
 // SetStep replaces stepTimeout, for tests in which a busy machine must not be a fault.
-func (s *Store) SetStep(d time.Duration) { s.step = d }
+func (s *Store) SetStep(d time.Duration) { s.setStep(d) }

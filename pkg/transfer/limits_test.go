@@ -34,23 +34,20 @@ func TestOpenBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// Transfers of one account above its limit wait in the process. One whose time is up there
-// never began TX1, so its key may be used again.
-func TestTurnedAwayAtTheGate(t *testing.T) {
+// A transfer of an account waits in the process while another of it runs. One whose time is
+// up there never began TX1, so its key may be used again.
+func TestTurnedAwayWhileItWaits(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	a := newArena(t, 12, "cache_statement", w.through)
 	from, to := a.open("u_a", "10"), a.open("u_b", "0")
 	release := make(chan struct{})
 	defer close(release)
-	for range hotLimit { // these take all places of the account
-		stopped := make(chan struct{})
-		w.plan(plan{text: tx1, before: func() bool { close(stopped); <-release; return false }})
-		w.plan(plan{text: asking, before: func() bool { <-release; return false }}) // keeps the place still
-		first := a.wish("u_a", from, to, "1")
-		go func() { _, _ = a.ask(t.Context(), a.Store, first) }()
-		<-stopped
-	}
+	stopped := make(chan struct{})
+	w.plan(plan{text: tx1, before: func() bool { close(stopped); <-release; return false }})
+	first := a.wish("u_a", from, to, "1")
+	go func() { _, _ = a.ask(t.Context(), a.Store, first) }()
+	<-stopped
 	late := a.wish("u_a", from, to, "1")
 	sql := `SELECT coalesce(status, 'unused') FROM integration.idempotency_key WHERE idempotency_key = $1`
 	answer, err := a.ask(t.Context(), a.Store, late)
@@ -65,7 +62,6 @@ func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	t.Parallel()
 	a := newArena(t, 12, "cache_statement", nil)
 	a.hurryLocks()
-	a.SetStep(hurried * 3 / 2)
 	from, to := a.open("u_a", "100"), a.open("u_b", "0")
 	tx, err := a.pool.Begin(t.Context())
 	if err != nil {
@@ -75,11 +71,10 @@ func TestLockedAccountLeavesNothingInProgress(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, from); err != nil {
 		t.Fatal(err)
 	}
-	// The first hotLimit transfers do not get the lock in time, nor do the next; meanwhile
-	// the time of all others is up.
-	const senders = 4 * hotLimit
+	// The first transfer does not get the lock in time; meanwhile the time of all others is
+	// up.
 	var asked sync.WaitGroup
-	for range senders {
+	for range 16 {
 		w := a.wish("u_a", from, to, "1")
 		asked.Go(func() { _, _ = a.ask(t.Context(), a.Store, w) })
 	}

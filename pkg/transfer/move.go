@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/miniserversystem/miniserver/pkg/groupcommit"
 	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
@@ -89,12 +91,24 @@ func (a Answer) Outcome() (transferID, errorCode string) {
 	return body.TransferID, body.ErrorCode
 }
 
-// movement is what TX1 is to do.
+// movement is what TX1 is to do. Those that wait at the same moment share a commit.
 type movement struct {
 	Request
-	kind     string
-	reverses uuid.UUID // of a REVERSAL
-	hash     []byte
+	kind            string
+	reverses        uuid.UUID // of a REVERSAL
+	hash            []byte
+	attempt         uuid.UUID
+	keyID           int64 // when the key is taken
+	transfer, event uuid.UUID
+}
+
+// key names the request's key, which only one of a batch may have.
+func (m movement) key() []string { return []string{m.Client + "\x1f" + m.Key} }
+
+// accounts name both accounts. Transfers of one account share a batch or wait for each
+// other: two batches would wait for its lock.
+func (m movement) accounts() []string {
+	return []string{strconv.FormatInt(m.From, 10), strconv.FormatInt(m.To, 10)}
 }
 
 // Transfer moves money. The answer may be SUCCEEDED, FAILED (final: a new try needs a new
@@ -112,38 +126,25 @@ func (s *Store) Transfer(ctx context.Context, r Request) (Answer, error) {
 }
 
 func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
-	attempt := id.New()
-	var outcome string
-	var keyID *int64
-	var snapshot *string
-	var owner *string
-	if m.Owner != "" {
-		owner = &m.Owner
-	}
+	m.attempt = id.New()
 	if err := ctx.Err(); err != nil {
 		return Answer{}, postgres.Wrap("take a key", err)
 	}
 	// From here on the transfer continues if the caller hangs up: otherwise a key that is
 	// taken would stay in progress until the watchdog ends it.
 	ctx = context.WithoutCancel(ctx)
-	taking, cancel := context.WithTimeout(ctx, s.step)
-	defer cancel()
-	err := postgres.Retry(taking, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT outcome, key_id, snapshot FROM `+takeKey.Called()+`($1, $2, $3, $4, $5, $6, $7, $8)`,
-			m.Client, Scope, m.Key, m.hash, attempt, owner, m.From, m.To).Scan(&outcome, &keyID, &snapshot)
-	})
+	t, err := s.take(ctx, m)
 	if err != nil {
-		// Perhaps only the answer was lost: then the key is taken, and must be given back.
-		_ = s.giveBack(ctx, m, attempt) // or the watchdog ends it
-		return Answer{}, postgres.Wrap("take a key", err)
+		return Answer{}, err
 	}
-	switch outcome {
+	switch t.outcome {
 	case "TAKEN":
-		return s.run(ctx, m, *keyID, attempt)
-	case "IN_PROGRESS":
+		m.keyID = t.keyID
+		return s.run(ctx, m)
+	case "IN_PROGRESS", again:
 		return Answer{Status: InProgress}, nil
 	case "ENDED":
-		return replay(*snapshot), nil
+		return replay(t.snapshot), nil
 	case "REUSED":
 		return Answer{}, idempotency.ErrReused
 	case "NO_ACCOUNT":
@@ -154,72 +155,153 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	return Answer{}, ErrKey
 }
 
+// taken is what take_key says of a request's key.
+type taken struct {
+	outcome, snapshot string
+	keyID             int64
+}
+
+// again is the outcome of a key that another request takes at the same moment, and
+// maxAgain bounds how often that is looked at again: it may have given it back since.
+const (
+	again    = "AGAIN"
+	maxAgain = 5
+)
+
+// take is transaction A, take_key.sql.
+func (s *Store) take(ctx context.Context, m movement) (t taken, err error) {
+	taking, cancel := context.WithTimeout(ctx, s.step)
+	defer cancel()
+	for range maxAgain {
+		t, err = s.takes.Do(taking, m)
+		if errors.Is(err, groupcommit.ErrFull) {
+			return t, ErrBusy
+		}
+		if err != nil {
+			// Perhaps only the answer was lost: then the key is taken, and must be given back.
+			_ = s.giveBack(ctx, m) // or the watchdog ends it
+			return t, postgres.Wrap("take a key", err)
+		}
+		if t.outcome != again {
+			break
+		}
+	}
+	return t, nil
+}
+
+func (s *Store) takeAll(ctx context.Context, all []movement) (list []taken, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.step)
+	defer cancel()
+	n := len(all)
+	clients, keys, hashes, attempts := make([]string, n), make([]string, n), make([][]byte, n), make([]uuid.UUID, n)
+	owners, from, to := make([]*string, n), make([]int64, n), make([]int64, n)
+	for i, m := range all {
+		clients[i], keys[i], hashes[i], attempts[i], from[i], to[i] = m.Client, m.Key, m.hash, m.attempt, m.From, m.To
+		if m.Owner != "" {
+			owners[i] = &m.Owner
+		}
+	}
+	err = postgres.Retry(ctx, func(ctx context.Context) error {
+		list = make([]taken, n)
+		rows, err := s.pool.Query(ctx, `SELECT nth, outcome, coalesce(key_id, 0), coalesce(snapshot, '') FROM `+takeKey.Called()+`($1, $2, $3, $4, $5, $6, $7, $8)`,
+			Scope, clients, keys, hashes, attempts, owners, from, to)
+		if err != nil {
+			return err
+		}
+		var nth int
+		var t taken
+		_, err = pgx.ForEachRow(rows, []any{&nth, &t.outcome, &t.keyID, &t.snapshot}, func() error {
+			list[nth-1] = t
+			return nil
+		})
+		return err
+	})
+	return list, err
+}
+
 // run is TX1, move_money.sql.
-func (s *Store) run(ctx context.Context, m movement, keyID int64, attempt uuid.UUID) (Answer, error) {
+func (s *Store) run(ctx context.Context, m movement) (Answer, error) {
 	began := time.Now()
-	conn, leave, err := s.begin(ctx, m.From, m.To)
-	if err != nil {
-		if err := s.giveBack(ctx, m, attempt); err != nil {
+	m.transfer, m.event = id.New(), id.New()
+	moving, cancel := context.WithTimeout(ctx, s.step+moveTimeout)
+	defer cancel()
+	answer, err := s.moves.Do(moving, m)
+	switch {
+	case err == nil:
+		return answer.of(m.event, began), nil
+	case errors.Is(err, groupcommit.ErrFull) || errors.Is(err, errNotBegun):
+		if err := s.giveBack(ctx, m); err != nil {
 			return Answer{}, ErrUnknown // the watchdog ends it
 		}
 		return Answer{}, ErrBusy
-	}
-	defer leave()
-	moving, cancel := context.WithTimeout(ctx, moveTimeout)
-	defer cancel()
-	transferID, eventID := id.New(), id.New()
-	var reverses *uuid.UUID
-	if m.kind == Reversal {
-		reverses = &m.reverses
-	}
-	var body, status string
-	err = postgres.Retry(moving, func(ctx context.Context) error {
-		return conn.QueryRow(ctx, `SELECT snapshot, ended_as FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			keyID, attempt, transferID, textID(transferID), eventID, m.From, m.To, m.Amount.String(), m.kind, reverses, m.Traceparent,
-		).Scan(&body, &status)
-	})
-	conn.Release() // asking takes another one
-	if err == nil {
-		return Answer{Status: status, Body: []byte(body)}.of(eventID, began), nil
 	}
 	asking, cancelAsking := context.WithTimeout(ctx, s.step)
 	defer cancelAsking()
 	// TX1 may still commit, or have committed, or reach Postgres later. The statement that
 	// locks the key's row first decides; endFailed waits for a TX1 that has locked it.
-	_ = s.endFailed(asking, keyID, attempt, RolledBack) // or the watchdog does
-	if answer, askErr := s.ended(asking, keyID); askErr == nil && answer.Status != InProgress {
+	_ = s.endFailed(asking, m.keyID, m.attempt, RolledBack) // or the watchdog does
+	if answer, askErr := s.ended(asking, m.keyID); askErr == nil && answer.Status != InProgress {
 		answer.Replayed = false
-		return answer.of(eventID, began), nil
+		return answer.of(m.event, began), nil
 	}
 	unknown := *ErrUnknown
 	unknown.Cause = err
 	return Answer{}, &unknown
 }
 
-// begin waits for a place at both accounts, and for a connection. leave gives the
-// place up.
-func (s *Store) begin(ctx context.Context, from, to int64) (conn *pgxpool.Conn, leave func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.step)
+// errNotBegun is for a TX1 that found no connection.
+var errNotBegun = errors.New("TX1 has not begun")
+
+func (s *Store) moveAll(ctx context.Context, all []movement) (list []Answer, err error) {
+	acquiring, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
-	if leave, err = s.gate.enter(ctx, from, to); err != nil {
-		return nil, nil, err
+	conn, err := s.pool.Acquire(acquiring)
+	if err != nil {
+		return nil, errors.Join(errNotBegun, err)
 	}
-	if conn, err = s.pool.Acquire(ctx); err != nil {
-		leave()
-		return nil, nil, err
+	defer conn.Release()
+	moving, cancelMoving := context.WithTimeout(ctx, moveTimeout)
+	defer cancelMoving()
+	n := len(all)
+	keys, attempts, transfers, texts, events := make([]int64, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n)
+	from, to, amounts, kinds := make([]int64, n), make([]int64, n), make([]string, n), make([]string, n)
+	reverses, traceparents := make([]*string, n), make([]string, n) // NULL for what reverses nothing
+	for i, m := range all {
+		keys[i], attempts[i], transfers[i], texts[i], events[i] = m.keyID, m.attempt, m.transfer, textID(m.transfer), m.event
+		from[i], to[i], amounts[i], kinds[i], traceparents[i] = m.From, m.To, m.Amount.String(), m.kind, m.Traceparent
+		if m.kind == Reversal {
+			text := m.reverses.String()
+			reverses[i] = &text
+		}
 	}
-	return conn, leave, nil
+	err = postgres.Retry(moving, func(ctx context.Context) error {
+		list = make([]Answer, n)
+		rows, err := conn.Query(ctx, `SELECT nth, snapshot, ended_as FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7, $8::text[]::numeric[], $9, $10::text[]::uuid[], $11)`,
+			keys, attempts, transfers, texts, events, from, to, amounts, kinds, reverses, traceparents)
+		if err != nil {
+			return err
+		}
+		var nth int
+		var a Answer
+		_, err = pgx.ForEachRow(rows, []any{&nth, &a.Body, &a.Status}, func() error {
+			list[nth-1] = a
+			a = Answer{}
+			return nil
+		})
+		return err
+	})
+	return list, err
 }
 
 // giveBack makes a key unused again whose TX1 never began, if it is still this
 // attempt's.
-func (s *Store) giveBack(ctx context.Context, m movement, attempt uuid.UUID) error {
+func (s *Store) giveBack(ctx context.Context, m movement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.step)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 		UPDATE integration.idempotency_key SET status = NULL, request_hash = NULL, attempt = NULL, started_at = NULL
 		WHERE client_id = $1 AND scope = $2 AND idempotency_key = $3 AND attempt = $4 AND status = 'IN_PROGRESS'`,
-		m.Client, Scope, m.Key, attempt)
+		m.Client, Scope, m.Key, m.attempt)
 	return err
 }
 

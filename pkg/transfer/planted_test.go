@@ -13,39 +13,40 @@ type planted struct{ part, instead, race, noticed string }
 
 var plants = map[string]planted{
 	"does not look whether the key is still its own": {
-		"IF k.status IS DISTINCT FROM 'IN_PROGRESS' OR k.attempt IS DISTINCT FROM p_attempt THEN", "IF false THEN",
+		"coalesce(k.status = 'IN_PROGRESS' AND k.attempt = a.attempt, false)", "true",
 		"before it reaches Postgres", "a terminal answer changed",
 	},
 	"does not look, and comes late": {
-		"IF k.status IS DISTINCT FROM 'IN_PROGRESS' OR k.attempt IS DISTINCT FROM p_attempt THEN", "IF false THEN",
+		"coalesce(k.status = 'IN_PROGRESS' AND k.attempt = a.attempt, false)", "true",
 		"before it reaches Postgres, for longer than it may take", "a terminal answer changed",
 	},
 	"does not lock the key": {
-		"WHERE idempotency_key_id = p_key_id FOR UPDATE;", "WHERE idempotency_key_id = p_key_id;",
+		"ORDER BY k.idempotency_key_id FOR UPDATE OF k", "ORDER BY k.idempotency_key_id",
 		"at the lock of an account, with that of its key", "a terminal answer changed",
 	},
 	"locks the key after the accounts": {
-		"WHERE idempotency_key_id = p_key_id FOR UPDATE;", "WHERE idempotency_key_id = p_key_id; PERFORM FROM core.account WHERE account_id IN (p_from, p_to) FOR NO KEY UPDATE;",
+		"ORDER BY k.idempotency_key_id FOR UPDATE OF k\n    ) k ON k.idempotency_key_id = a.key_id;",
+		"ORDER BY k.idempotency_key_id) k ON k.idempotency_key_id = a.key_id; PERFORM FROM core.account WHERE account_id = ANY (p_from || p_to) ORDER BY account_id FOR NO KEY UPDATE;",
 		"at the lock of an account, with that of its key", "a terminal answer changed",
 	},
 	"does not store the answer": {
-		"SET status = ended_as, error_code = code, response_snapshot = snapshot, completed_at = at_time,", "SET started_at = started_at,",
+		"SET status = a.ended_as, error_code = a.code, response_snapshot = a.snapshot, completed_at = at_time,", "SET started_at = k.started_at,",
 		"committed, before the answer", `and made`,
 	},
 	"stores another answer than it gives": {
-		"response_snapshot = snapshot, completed_at", "response_snapshot = snapshot || ' ', completed_at",
+		"response_snapshot = a.snapshot, completed_at", "response_snapshot = a.snapshot || ' ', completed_at",
 		"committed, before the answer", "was answered in 2 ways",
 	},
 	"moves the money twice": {
-		"SET balance = balance + p_amount WHERE account_id = p_to;", "SET balance = balance + 2 * p_amount WHERE account_id = p_to;",
+		"balances[taker] := balances[taker] + p_amounts[i];", "balances[taker] := balances[taker] + 2 * p_amounts[i];",
 		"at the lock of an account, with that of its key", "not all money is there",
 	},
 	"writes its event twice": {
-		"INSERT INTO core.ledger_due", "INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at) VALUES (gen_random_uuid(), p_transfer_text, 'TransferCompleted', '{}', now()); INSERT INTO core.ledger_due",
+		"), due AS (", "), twice AS (INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at) SELECT gen_random_uuid(), transfer_text, 'TransferCompleted', '{}', now() FROM moved), due AS (",
 		"at the lock of its key", "has the events",
 	},
 	"forgets the ledger": {
-		"INSERT INTO core.ledger_due (transfer_id) VALUES (p_transfer);", "",
+		"INSERT INTO core.ledger_due (transfer_id) SELECT transfer FROM moved", "INSERT INTO core.ledger_due (transfer_id) SELECT transfer FROM moved WHERE false",
 		"at the lock of its key", "has the entries",
 	},
 }
@@ -71,7 +72,7 @@ const hurried = 2 * time.Second
 
 func (a *arena) hurryLocks() {
 	a.t.Helper()
-	a.plant(`'lock_timeout', '4s'`, fmt.Sprintf(`'lock_timeout', '%dms'`, hurried.Milliseconds()))
+	a.plant(`WHEN 1 THEN '4s'`, fmt.Sprintf(`WHEN 1 THEN '%dms'`, hurried.Milliseconds()))
 }
 
 // plant replaces a part of move_money's source, which must be there once, in this test's

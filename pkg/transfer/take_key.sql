@@ -1,5 +1,6 @@
--- take_key is transaction A: it takes a caller's key for a request, or says what
--- became of the request that has it. outcome is
+-- take_key is transaction A of many requests at once: it takes each one's key for it, or
+-- says what became of the request that has it. Each parameter but the scope is an array
+-- with one value for each request; no two have the same key. outcome is
 --   TAKEN        the key is this attempt's now: go on with move_money
 --   UNKNOWN      the caller has no such key, or it expired before it was used
 --   REUSED       the key is for another request
@@ -7,63 +8,53 @@
 --   ENDED        snapshot is the answer, for good
 --   NO_ACCOUNT   one of the accounts does not exist, or the first is not the owner's
 --   CURRENCIES   the accounts have different currencies
--- p_owner is who must own the first account; NULL where anybody's will do.
+--   AGAIN        another request takes the key at this moment: run it again to see which
+-- p_owners are who must own the first account; NULL where anybody's will do.
 CREATE FUNCTION integration.take_key(
-    p_client text, p_scope text, p_key text, p_hash bytea, p_attempt uuid,
-    p_owner text, p_from bigint, p_to bigint,
-    OUT outcome text, OUT key_id bigint, OUT snapshot text
-) LANGUAGE plpgsql AS $$
-DECLARE
-    k integration.idempotency_key;
-    giver text; -- the currencies of both accounts
-    taker text;
+    p_scope text, p_clients text[], p_keys text[], p_hashes bytea[], p_attempts uuid[],
+    p_owners text[], p_from bigint[], p_to bigint[]
+) RETURNS TABLE (nth integer, outcome text, key_id bigint, snapshot text) LANGUAGE plpgsql AS $$
 BEGIN
     -- This commit does not wait for the disk: TX1's makes it durable, too. Lost on its
-    -- own, it leaves an unused key, and no money has moved: whoever was told
+    -- own, it leaves unused keys, and no money has moved: whoever was answered
     -- IN_PROGRESS or REUSED asks again.
     PERFORM set_config('synchronous_commit', 'off', true);
 
-    -- The key is read without a lock: who asks again must not wait for the transfer.
-    SELECT * INTO k FROM integration.idempotency_key
-    WHERE client_id = p_client AND scope = p_scope AND idempotency_key = p_key;
-    key_id := k.idempotency_key_id;
-
-    IF k.status IS NULL AND k.expires_at > now() THEN
-        -- It is unused. A request that cannot be carried out does not use it up.
-        SELECT currency INTO giver FROM core.account
-        WHERE account_id = p_from AND (p_owner IS NULL OR owner_user_id = p_owner);
+    RETURN QUERY
+    WITH found AS MATERIALIZED (
+        -- Keys are read without a lock: a request that is repeated must not wait for the
+        -- transfer.
+        SELECT a.*, k.idempotency_key_id, k.status, k.request_hash, k.response_snapshot,
+               k.idempotency_key_id IS NULL OR k.status IS NULL AND k.expires_at <= now() AS unknown,
+               giver.currency AS giver, taker.currency AS taker
+        FROM (SELECT * FROM unnest(p_clients, p_keys, p_hashes, p_attempts, p_owners, p_from, p_to)
+              WITH ORDINALITY a (client, key, hash, attempt, owner, from_id, to_id, nth) LIMIT (SELECT 1024)) a -- as in move_money
+        LEFT JOIN integration.idempotency_key k ON k.client_id = a.client AND k.scope = p_scope AND k.idempotency_key = a.key
+        LEFT JOIN core.account giver ON giver.account_id = a.from_id AND (a.owner IS NULL OR giver.owner_user_id = a.owner)
         -- Only operators move money to the system's account.
-        SELECT currency INTO taker FROM core.account
-        WHERE account_id = p_to AND (p_owner IS NULL OR owner_user_id IS NOT NULL);
-        IF giver IS NULL OR taker IS NULL THEN
-            outcome := 'NO_ACCOUNT';
-            RETURN;
-        ELSIF giver <> taker THEN
-            outcome := 'CURRENCIES';
-            RETURN;
-        END IF;
-
-        -- Of several that found it unused, this lets one have it.
-        UPDATE integration.idempotency_key
-        SET status = 'IN_PROGRESS', request_hash = p_hash, attempt = p_attempt, started_at = clock_timestamp()
-        WHERE idempotency_key_id = key_id AND status IS NULL;
-        IF FOUND THEN
-            outcome := 'TAKEN';
-            RETURN;
-        END IF;
-        -- Another was faster.
-        SELECT * INTO k FROM integration.idempotency_key WHERE idempotency_key_id = key_id;
-    END IF;
-
-    IF key_id IS NULL OR k.status IS NULL AND k.expires_at <= now() THEN
-        outcome := 'UNKNOWN';
-    ELSIF k.request_hash <> p_hash THEN
-        outcome := 'REUSED';
-    ELSIF k.status IS NULL OR k.status = 'IN_PROGRESS' THEN
-        -- NULL: whoever was faster has given it back since.
-        outcome := 'IN_PROGRESS';
-    ELSE
-        outcome := 'ENDED';
-        snapshot := k.response_snapshot;
-    END IF;
+        LEFT JOIN core.account taker ON taker.account_id = a.to_id AND (a.owner IS NULL OR taker.owner_user_id IS NOT NULL)
+    ), free AS (
+        -- A request that cannot be carried out does not use its key up. One whose key is
+        -- locked by another that takes it does not wait for it.
+        SELECT k.idempotency_key_id, f.hash, f.attempt
+        FROM found f JOIN integration.idempotency_key k USING (idempotency_key_id)
+        WHERE f.status IS NULL AND NOT f.unknown AND f.giver = f.taker AND k.status IS NULL
+        FOR UPDATE OF k SKIP LOCKED
+    ), taken AS (
+        UPDATE integration.idempotency_key k
+        SET status = 'IN_PROGRESS', request_hash = free.hash, attempt = free.attempt, started_at = clock_timestamp()
+        FROM free WHERE k.idempotency_key_id = free.idempotency_key_id
+        RETURNING k.idempotency_key_id
+    )
+    SELECT f.nth::integer, CASE
+        WHEN f.unknown THEN 'UNKNOWN'
+        WHEN t.idempotency_key_id IS NOT NULL THEN 'TAKEN'
+        WHEN f.status IS NULL AND (f.giver IS NULL OR f.taker IS NULL) THEN 'NO_ACCOUNT'
+        WHEN f.status IS NULL AND f.giver <> f.taker THEN 'CURRENCIES'
+        WHEN f.status IS NULL THEN 'AGAIN'
+        WHEN f.request_hash <> f.hash THEN 'REUSED'
+        WHEN f.status = 'IN_PROGRESS' THEN 'IN_PROGRESS'
+        ELSE 'ENDED'
+    END, f.idempotency_key_id, f.response_snapshot
+    FROM found f LEFT JOIN taken t USING (idempotency_key_id);
 END $$;

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/groupcommit"
 	"github.com/miniserversystem/miniserver/pkg/id"
 )
 
@@ -77,13 +78,22 @@ type MoneyAccount struct {
 
 // Store moves money and reads where it is.
 type Store struct {
-	pool *pgxpool.Pool
-	gate *gate
-	step time.Duration // stepTimeout
+	pool  *pgxpool.Pool
+	takes groupcommit.Queue[movement, taken]
+	moves groupcommit.Queue[movement, Answer]
+	step  time.Duration // stepTimeout
 }
 
 // NewStore returns a store on pool.
-func NewStore(pool *pgxpool.Pool) *Store { return &Store{pool, newGate(), stepTimeout} }
+func NewStore(pool *pgxpool.Pool) *Store {
+	s := &Store{pool: pool}
+	s.takes.Commit, s.takes.Keys = s.takeAll, movement.key
+	s.moves.Commit, s.moves.Keys, s.moves.Shared = s.moveAll, movement.key, movement.accounts
+	s.setStep(stepTimeout)
+	return s
+}
+
+func (s *Store) setStep(d time.Duration) { s.step, s.moves.Patience = d, d }
 
 func textID(u uuid.UUID) string { return id.Text(id.Transfer, u) }
 

@@ -1,0 +1,140 @@
+package transfer_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+// atOnce sends wishes at once and returns the words of their answers. Most of them share
+// batches.
+func (a *arena) atOnce(wishes []wish) []string {
+	a.t.Helper()
+	a.SetStep(kit.Patience)
+	words := make([]string, len(wishes))
+	var group sync.WaitGroup
+	for i, w := range wishes {
+		group.Go(func() {
+			answer, err := a.ask(a.t.Context(), a.Store, w)
+			if words[i] = word(answer); err != nil {
+				words[i] = kind(err)
+			}
+		})
+	}
+	group.Wait()
+	return words
+}
+
+// count returns how often each word is there.
+func count(words []string) map[string]int {
+	counts := map[string]int{}
+	for _, w := range words {
+		counts[w]++
+	}
+	return counts
+}
+
+// pairs opens 2n accounts and returns a wish between the accounts of each pair.
+func (a *arena) pairs(n int) (wishes []wish) {
+	a.t.Helper()
+	for i := range n {
+		owner := fmt.Sprint("u_", i)
+		wishes = append(wishes, a.wish(owner, a.open(owner, "10"), a.open("u_to", "0"), "1"))
+	}
+	return wishes
+}
+
+// Transfers at once share commits, and each has its transfer, answer and event.
+func TestTransfersShareCommits(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 8, "cache_statement", nil)
+	const n = 100
+	if got := count(a.atOnce(a.pairs(n))); got[transfer.Succeeded] != n {
+		t.Errorf("the answers are %v, want %d SUCCEEDED", got, n)
+	}
+	if commits := a.one(`SELECT count(DISTINCT xmin::text) < 60 FROM core.transfer WHERE kind = 'TRANSFER'`); commits != "true" {
+		t.Errorf("%d transfers took 60 commits or more, want them to share some", n)
+	}
+	a.mustBeRight()
+}
+
+// Of many transfers from one account at once, as many succeed as it has money for: those
+// of one batch see each other's.
+func TestOneAccountAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 8, "cache_statement", nil)
+	from, to := a.open("u_a", "10"), a.open("u_b", "0")
+	var wishes []wish
+	for range 64 {
+		wishes = append(wishes, a.wish("u_a", from, to, "1"))
+	}
+	if got := count(a.atOnce(wishes)); got[transfer.Succeeded] != 10 || got["INSUFFICIENT_BALANCE"] != 54 {
+		t.Errorf("the answers are %v, want 10 SUCCEEDED and 54 INSUFFICIENT_BALANCE", got)
+	}
+	a.mustBeRight()
+}
+
+// Of many reversals of one transfer at once, one succeeds.
+func TestReversalsAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 8, "cache_statement", nil)
+	from, to := a.open("u_a", "10"), a.open("u_b", "100")
+	sent, err := a.ask(t.Context(), a.Store, a.wish("u_a", from, to, "4"))
+	kit.Must(t, err)
+	var wishes []wish
+	for range 32 {
+		w := a.wish("ops", 0, 0, "1")
+		w.owner, w.reverses = "", strings.Split(string(sent.Body), `"`)[3]
+		wishes = append(wishes, w)
+	}
+	if got := count(a.atOnce(wishes)); got[transfer.Succeeded] != 1 || got["ALREADY_REVERSED"] != 31 {
+		t.Errorf("the answers are %v, want one SUCCEEDED and 31 ALREADY_REVERSED", got)
+	}
+	a.mustBeRight()
+}
+
+// One transfer among 63 good ones cannot be stored: it fails alone.
+func TestPoisonedTransfer(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 8, "cache_statement", nil)
+	_, err := a.pool.Exec(t.Context(), `ALTER TABLE core.transfer ADD CONSTRAINT poison CHECK (amount <> 6.66)`)
+	kit.Must(t, err)
+	wishes := a.pairs(64)
+	wishes[40].amount = amount(t, "6.66")
+	for i, got := range a.atOnce(wishes) {
+		want := transfer.Succeeded
+		if i == 40 {
+			want = transfer.RolledBack
+		}
+		if got != want {
+			t.Errorf("transfer %d was answered %s, want %s", i, got, want)
+		}
+	}
+	a.mustBeRight()
+}
+
+// Another process holds one account's lock for long: the transfers of others, even of the
+// same batch, do not wait for it.
+func TestBatchWithALockedAccount(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 8, "cache_statement", nil)
+	a.SetStep(kit.Patience)
+	wishes := a.pairs(64)
+	release := a.hold(`SELECT FROM core.account WHERE account_id = $1 FOR UPDATE`, wishes[40].from)
+	var locked, others sync.WaitGroup
+	for i, w := range wishes {
+		if i == 40 {
+			locked.Go(func() { _, _ = a.ask(t.Context(), a.Store, w) }) // it may be freed in time or not
+			continue
+		}
+		others.Go(func() { a.mustBe(t, a.Store, w, transfer.Succeeded) })
+	}
+	others.Wait()
+	release()
+	locked.Wait()
+	a.mustBeRight()
+}
