@@ -92,6 +92,10 @@ func TestAloneAndTogether(t *testing.T) {
 			}
 			group.Wait()
 		}
+		changes, commits := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit`), query[int](f, `SELECT count(DISTINCT xmin::text) FROM entitlement.entitlement_audit`)
+		if (together == 0) != (commits == changes) {
+			t.Errorf("together %d: %d changes took %d commits", together, changes, commits)
+		}
 		written[together] = query[string](f, `
 			SELECT (SELECT string_agg(concat_ws(' ', user_id, stock_keeping_unit, status, version), E'\n' ORDER BY user_id, stock_keeping_unit) FROM entitlement.entitlements)
 			|| (SELECT string_agg(concat_ws(' ', a.user_id, a.stock_keeping_unit, operation, a.status, version, reason, purchase_id, caller, idem_key,

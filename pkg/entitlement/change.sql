@@ -35,7 +35,7 @@ WITH asked AS MATERIALIZED (
     INSERT INTO entitlement.entitlements AS e (user_id, stock_keeping_unit, status, version, updated_at)
     SELECT user_id, stock_keeping_unit,
            CASE WHEN (user_id, stock_keeping_unit) IN (SELECT user_id, stock_keeping_unit FROM overtaken) THEN 'REVOKED' ELSE wanted END,
-           if_match + 1, clock_timestamp()
+           least(if_match, 9223372036854775806) + 1, clock_timestamp()
     FROM asked a
     WHERE nth NOT IN (SELECT nth FROM prior)
       AND (if_match = 0 OR EXISTS (

@@ -37,7 +37,7 @@ type Entitlement struct {
 	UpdatedAt        time.Time `json:"updated_at" doc:"When it last changed." example:"2026-01-08T07:10:00.000000Z"`
 }
 
-// Changed is the answer to a grant or revoke; change.sql writes it.
+// Changed is the answer to a grant or revoke; change.sql and change_one.sql write it.
 type Changed struct {
 	UserID string `json:"user_id" doc:"The owner." example:"u_123"`
 	Entitlement

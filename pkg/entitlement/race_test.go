@@ -142,31 +142,33 @@ func TestOneKeyAtOnceInTheStore(t *testing.T) {
 	}
 }
 
-// A refund that overtakes its purchase wins, whichever is committed first.
+// A refund that overtakes its purchase wins, whichever is committed first, in whichever
+// batch of whichever process.
 func TestRefundAndPurchaseRace(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	other := entitlement.NewStore(f.pool, 24*time.Hour) // as in another process
-	for n := range 30 {
+	stores := []*entitlement.Store{f.store, entitlement.NewStore(f.pool, 24*time.Hour)}
+	const items = 200
+	var group sync.WaitGroup
+	for n := range items {
 		change := item
 		change.StockKeepingUnit = fmt.Sprint("item", n)
 		purchase, refund := write(fmt.Sprint("p", n)), write(fmt.Sprint("r", n))
 		purchase.Purchase, refund.Purchase = true, true
-		var group sync.WaitGroup
 		group.Go(func() {
-			if _, err := f.store.Grant(f.ctx, change, purchase); err != nil {
+			if _, err := stores[n%2].Grant(f.ctx, change, purchase); err != nil {
 				t.Error(err)
 			}
 		})
 		group.Go(func() {
-			if _, err := other.Revoke(f.ctx, change, refund); err != nil {
+			if _, err := stores[1-n%2].Revoke(f.ctx, change, refund); err != nil {
 				t.Error(err)
 			}
 		})
-		group.Wait()
 	}
-	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlements WHERE status = 'REVOKED' AND version = 2`); n != 30 {
-		t.Errorf("%d of 30 items ended REVOKED, want all", n)
+	group.Wait()
+	if n := query[int](f, `SELECT count(*) FROM entitlement.entitlements WHERE status = 'REVOKED' AND version = 2`); n != items {
+		t.Errorf("%d of %d items ended REVOKED, want all", n, items)
 	}
 }
 
@@ -191,6 +193,11 @@ func TestEveryExecMode(t *testing.T) {
 			purchase.Purchase = true
 			if _, err := f.store.Revoke(f.ctx, item, purchase); err != nil {
 				t.Error(err)
+			}
+			for i, err := range f.crowd(40, func(i int, _ *entitlement.Change, w *entitlement.Write) { w.Purchase = i%2 == 0 }) {
+				if err != nil {
+					t.Errorf("grant %d of many: %v", i, err)
+				}
 			}
 			if _, err := f.store.EnsureAudit(f.ctx, entitlement.Retention{AuditMonths: 13}); err != nil {
 				t.Error(err)

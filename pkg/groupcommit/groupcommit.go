@@ -4,8 +4,8 @@
 // goroutine.
 //
 // A batch is all or nothing, and a write is not: those of a batch that failed run again,
-// each alone and at the same time, so that one that cannot succeed fails alone and one that
-// waits for a lock keeps no other waiting. Nor does a batch that is slow hold up the next.
+// each alone, so that one that cannot succeed fails alone. A batch that is slow, because it
+// waits for a lock, does not hold up the next.
 package groupcommit
 
 import (
@@ -30,6 +30,8 @@ const (
 	slowAfter = 250 * time.Millisecond
 	// batchSize bounds the writes of a batch.
 	batchSize = 32
+	// slowBatches bounds the batches that are not counted.
+	slowBatches = 8
 	// queued bounds the writes that wait: about the tenth of a second that a caller may
 	// wait for nothing.
 	queued = 1024
@@ -62,6 +64,7 @@ type Queue[W, R any] struct {
 	mutex   sync.Mutex
 	waiting []*call[W, R]
 	running int             // batches that are not slow
+	slow    int             // batches that are
 	busy    map[string]bool // keys of all batches that have not ended
 }
 
@@ -73,12 +76,13 @@ type call[W, R any] struct {
 	shared []string
 	result R
 	err    error
-	alone  bool // its batch failed
+	alone  bool // its batch failed, and it may share no other
 	ended  chan struct{}
 }
 
-// Do runs one write, together with others that wait. Its error is that of Commit for this
-// write alone, ErrFull, or ctx's: then the write may happen all the same.
+// Do runs one write, together with others that wait. Its error is that of Commit, for this
+// write alone unless Postgres was away; ErrFull; or ctx's: then the write may happen all the
+// same.
 func (q *Queue[W, R]) Do(ctx context.Context, write W) (none R, err error) {
 	c := &call[W, R]{ctx: ctx, write: write, keys: q.Keys(write), ended: make(chan struct{})}
 	if q.Shared != nil {
@@ -99,9 +103,6 @@ func (q *Queue[W, R]) Do(ctx context.Context, write W) (none R, err error) {
 	case <-c.ended:
 	case <-ctx.Done():
 		return none, postgres.Wrap("wait for others", ctx.Err())
-	}
-	if c.alone {
-		return q.one(c)
 	}
 	return c.result, c.err
 }
@@ -152,7 +153,10 @@ func (q *Queue[W, R]) enter(c *call[W, R]) (*batch[W, R], error) {
 	if len(q.waiting) == 0 && q.running < batches && q.free(c.keys, nil) && q.free(c.shared, nil) {
 		return q.begin(c), nil
 	}
-	if len(q.waiting) == queued {
+	if len(q.waiting) >= queued {
+		q.waiting = slices.DeleteFunc(q.waiting, func(other *call[W, R]) bool { return other.ctx.Err() != nil })
+	}
+	if len(q.waiting) >= queued {
 		return nil, ErrFull
 	}
 	q.waiting = append(q.waiting, c)
@@ -168,10 +172,7 @@ func (q *Queue[W, R]) start() {
 			return
 		}
 		b := q.begin(calls...)
-		go func() {
-			defer q.leave(b)
-			q.commit(b.calls)
-		}()
+		go func() { q.leave(b, q.commit(b.calls)...) }()
 	}
 }
 
@@ -185,8 +186,9 @@ func (q *Queue[W, R]) begin(calls ...*call[W, R]) *batch[W, R] {
 	b.timer = time.AfterFunc(slowAfter, func() {
 		q.mutex.Lock()
 		defer q.mutex.Unlock()
-		if b.calls != nil {
+		if b.calls != nil && q.slow < slowBatches {
 			b.slow = true
+			q.slow++
 			q.running--
 			q.start()
 		}
@@ -194,8 +196,8 @@ func (q *Queue[W, R]) begin(calls ...*call[W, R]) *batch[W, R] {
 	return b
 }
 
-// leave ends a batch, and has the queue go on.
-func (q *Queue[W, R]) leave(b *batch[W, R]) {
+// leave ends a batch, and has the queue go on, first of all with calls that run again.
+func (q *Queue[W, R]) leave(b *batch[W, R], again ...*call[W, R]) {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
 	b.timer.Stop()
@@ -204,9 +206,12 @@ func (q *Queue[W, R]) leave(b *batch[W, R]) {
 			delete(q.busy, key)
 		}
 	}
-	if b.calls = nil; !b.slow {
+	if b.calls = nil; b.slow {
+		q.slow--
+	} else {
 		q.running--
 	}
+	q.waiting = append(again, q.waiting...)
 	q.start()
 }
 
@@ -219,9 +224,9 @@ func (q *Queue[W, R]) next() []*call[W, R] {
 		switch {
 		case c.ctx.Err() != nil:
 			return true // its caller has gone
-		case len(calls) == batchSize:
+		case len(calls) == batchSize || len(calls) == 1 && calls[0].alone:
 			return false
-		case q.free(c.keys, kept) && !anyOf(c.keys, taken) && q.free(c.shared, kept):
+		case (len(calls) == 0 || !c.alone) && q.free(c.keys, kept) && !anyOf(c.keys, taken) && q.free(c.shared, kept):
 			mark(taken, c.keys)
 			calls = append(calls, c)
 			return true
@@ -248,8 +253,8 @@ func mark(marked map[string]bool, keys []string) {
 }
 
 // commit runs a batch, in the trace of its first caller; those of the others link to it.
-// It goes on when callers hang up.
-func (q *Queue[W, R]) commit(calls []*call[W, R]) {
+// It goes on when callers hang up, and returns the calls that are to run again.
+func (q *Queue[W, R]) commit(calls []*call[W, R]) (again []*call[W, R]) {
 	writes := make([]W, len(calls))
 	for i, c := range calls {
 		writes[i] = c.write
@@ -258,15 +263,17 @@ func (q *Queue[W, R]) commit(calls []*call[W, R]) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(calls[0].ctx), batchTimeout)
 	defer cancel()
 	results, err := q.Commit(ctx, writes)
-	for i, c := range calls {
-		switch {
-		case err == nil:
-			c.result = results[i]
-		case len(calls) > 1 && !postgres.Unavailable(err):
+	if err != nil && len(calls) > 1 && !postgres.Unavailable(err) {
+		for _, c := range calls {
 			c.alone = true
-		default:
-			c.err = err
+		}
+		return calls
+	}
+	for i, c := range calls {
+		if c.err = err; err == nil {
+			c.result = results[i]
 		}
 		close(c.ended)
 	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -141,19 +142,19 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A write that cannot succeed fails alone: the others of its batch run again, each alone.
+// A write that cannot succeed fails alone: the others of its batch run again, each alone and
+// with its keys.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, group := setup(), &sync.WaitGroup{}
-		s.ask(t, group, "a", "b", "c", "!", "d")
+		s.ask(t, group, "a", "b", "c", "!", "d", "c")
 		close(s.let)
 		group.Wait()
 		ran := s.ran()
-		want(t, ran[:3], []string{"a"}, []string{"b"}, []string{"c", "!", "d"})
-		if len(ran) != 6 {
-			t.Errorf("the batches are %v, want three more of one each", ran)
-		}
+		alone := ran[3:]
+		slices.SortFunc(alone, slices.Compare)
+		want(t, ran, []string{"a"}, []string{"b"}, []string{"c", "!", "d"}, []string{"!"}, []string{"c"}, []string{"c"}, []string{"d"})
 	})
 }
 
@@ -290,6 +291,7 @@ func TestStorm(t *testing.T) {
 				}
 			}
 			change(1)
+			runtime.Gosched()
 			change(-1)
 			return results, nil
 		},

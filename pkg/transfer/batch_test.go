@@ -97,6 +97,34 @@ func TestReversalsAtOnce(t *testing.T) {
 	a.mustBeRight()
 }
 
+// A batch whose first key was ended by the watchdog, and whose others are refused or
+// carried out: each gets its own answer.
+func TestBatchWithAnEndedKey(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 2, "cache_statement", nil)
+	from, to := a.open("u_a", "10"), a.open("u_b", "0")
+	got := a.one(`
+		WITH keys AS (
+			INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, status, request_hash, attempt, started_at, completed_at, error_code, response_snapshot, expires_at)
+			SELECT 'u_a', 'transfer', i::text, CASE WHEN ended THEN 'FAILED' ELSE 'IN_PROGRESS' END, sha256(''), gen_random_uuid(), now(),
+				CASE WHEN ended THEN now() END, CASE WHEN ended THEN 'TIMEOUT' END, CASE WHEN ended THEN '{"errorCode":"TIMEOUT"}' END, now()
+			FROM (VALUES (1, true), (2, false), (3, false)) v (i, ended) RETURNING idempotency_key_id, attempt
+		) SELECT count(*) FROM keys`)
+	if got != "3" {
+		t.Fatalf("%s keys were made, want 3", got)
+	}
+	got = a.one(`
+		SELECT string_agg(m.ended_as || ' ' || m.snapshot, ', ' ORDER BY m.nth)
+		FROM (SELECT array_agg(idempotency_key_id ORDER BY idempotency_key_id) AS ids, array_agg(attempt ORDER BY idempotency_key_id) AS attempts
+			FROM integration.idempotency_key WHERE scope = 'transfer') k,
+		LATERAL `+tx1+`(k.ids, k.attempts, k.attempts, ARRAY['t_1', 't_2', 't_3'], k.attempts, array_fill($1::bigint, ARRAY[3]), array_fill($2::bigint, ARRAY[3]),
+			ARRAY[1, 11, 2]::numeric[], array_fill('TRANSFER'::text, ARRAY[3]), array_fill(NULL::uuid, ARRAY[3]), array_fill(''::text, ARRAY[3])) m`, from, to)
+	want := `FAILED {"errorCode":"TIMEOUT"}, FAILED {"status":"FAILED","errorCode":"INSUFFICIENT_BALANCE"}, SUCCEEDED {"transferId":"t_3","status":"SUCCEEDED"}`
+	if got != want || a.balance(from) != "8" || a.balance(to) != "2" {
+		t.Errorf("the answers are\n%s\nwant\n%s; the balances are %s and %s, want 8 and 2", got, want, a.balance(from), a.balance(to))
+	}
+}
+
 // One transfer among 63 good ones cannot be stored: it fails alone.
 func TestPoisonedTransfer(t *testing.T) {
 	t.Parallel()

@@ -24,9 +24,9 @@ const (
 	KeyLifetime = 30 * time.Minute
 	// moveTimeout bounds TX1, far below the time after which the watchdog ends it.
 	moveTimeout = 5 * time.Second
-	// stepTimeout bounds each of the three steps around it: taking the key; getting a
-	// place and a connection; finding out how a TX1 ended whose answer was lost. So a
-	// caller waits 9.5 s at most.
+	// stepTimeout bounds what is around it: waiting to take the key, and taking it; waiting
+	// for TX1; finding out how a TX1 ended whose answer was lost. All but the last ends
+	// after two steps and moveTimeout, so a caller waits 9.5 s at most.
 	stepTimeout = 1500 * time.Millisecond
 )
 
@@ -106,7 +106,7 @@ type movement struct {
 func (m movement) key() []string { return []string{m.Client + "\x1f" + m.Key} }
 
 // accounts name both accounts. Transfers of one account share a batch or wait for each
-// other: two batches would wait for its lock.
+// other: two batches of this process would only wait for its lock.
 func (m movement) accounts() []string {
 	return []string{strconv.FormatInt(m.From, 10), strconv.FormatInt(m.To, 10)}
 }
@@ -132,7 +132,8 @@ func (s *Store) move(ctx context.Context, m movement) (Answer, error) {
 	}
 	// From here on the transfer continues if the caller hangs up: otherwise a key that is
 	// taken would stay in progress until the watchdog ends it.
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*s.step+moveTimeout)
+	defer cancel()
 	t, err := s.take(ctx, m)
 	if err != nil {
 		return Answer{}, err
@@ -170,10 +171,8 @@ const (
 
 // take is transaction A, take_key.sql.
 func (s *Store) take(ctx context.Context, m movement) (t taken, err error) {
-	taking, cancel := context.WithTimeout(ctx, s.step)
-	defer cancel()
 	for range maxAgain {
-		t, err = s.takes.Do(taking, m)
+		t, err = s.takes.Do(ctx, m)
 		if errors.Is(err, groupcommit.ErrFull) {
 			return t, ErrBusy
 		}
@@ -223,9 +222,7 @@ func (s *Store) takeAll(ctx context.Context, all []movement) (list []taken, err 
 func (s *Store) run(ctx context.Context, m movement) (Answer, error) {
 	began := time.Now()
 	m.transfer, m.event = id.New(), id.New()
-	moving, cancel := context.WithTimeout(ctx, s.step+moveTimeout)
-	defer cancel()
-	answer, err := s.moves.Do(moving, m)
+	answer, err := s.moves.Do(ctx, m)
 	switch {
 	case err == nil:
 		return answer.of(m.event, began), nil
@@ -235,8 +232,8 @@ func (s *Store) run(ctx context.Context, m movement) (Answer, error) {
 		}
 		return Answer{}, ErrBusy
 	}
-	asking, cancelAsking := context.WithTimeout(ctx, s.step)
-	defer cancelAsking()
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.step)
+	defer cancel()
 	// TX1 may still commit, or have committed, or reach Postgres later. The statement that
 	// locks the key's row first decides; endFailed waits for a TX1 that has locked it.
 	_ = s.endFailed(asking, m.keyID, m.attempt, RolledBack) // or the watchdog does
@@ -296,7 +293,7 @@ func (s *Store) moveAll(ctx context.Context, all []movement) (list []Answer, err
 // giveBack makes a key unused again whose TX1 never began, if it is still this
 // attempt's.
 func (s *Store) giveBack(ctx context.Context, m movement) error {
-	ctx, cancel := context.WithTimeout(ctx, s.step)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.step)
 	defer cancel()
 	_, err := s.pool.Exec(ctx, `
 		UPDATE integration.idempotency_key SET status = NULL, request_hash = NULL, attempt = NULL, started_at = NULL

@@ -60,6 +60,7 @@ BEGIN
             FROM (SELECT unnest(p_reverses) AS reverses LIMIT (SELECT 1024)) few JOIN core.transfer t USING (reverses);
         END IF;
 
+        codes := array_fill(NULL::text, ARRAY[cardinality(p_keys)]);
         at_time := clock_timestamp();
         FOR i IN 1 .. cardinality(p_keys) LOOP
             CONTINUE WHEN NOT mine[i];

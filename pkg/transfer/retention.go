@@ -51,6 +51,9 @@ func (s *Store) Unreconciled(ctx context.Context, r Retention) (int, error) {
 // Pseudonymise puts a user id in the place of a subject at an issuer, in the keys of all
 // transfers that it asked for. What moved refers to accounts and users only.
 func (s *Store) Pseudonymise(ctx context.Context, subject, userID string) error {
-	_, err := s.pool.Exec(ctx, `UPDATE integration.idempotency_key SET client_id = $2 WHERE client_id = $1`, subject, userID)
+	err := postgres.Retry(ctx, func(ctx context.Context) error { // transfers lock several keys in another order
+		_, err := s.pool.Exec(ctx, `UPDATE integration.idempotency_key SET client_id = $2 WHERE client_id = $1`, subject, userID)
+		return err
+	})
 	return postgres.Wrap("pseudonymise keys", err)
 }

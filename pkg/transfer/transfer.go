@@ -93,7 +93,7 @@ func NewStore(pool *pgxpool.Pool) *Store {
 	return s
 }
 
-func (s *Store) setStep(d time.Duration) { s.step, s.moves.Patience = d, d }
+func (s *Store) setStep(d time.Duration) { s.step, s.takes.Patience, s.moves.Patience = d, d, d }
 
 func textID(u uuid.UUID) string { return id.Text(id.Transfer, u) }
 
