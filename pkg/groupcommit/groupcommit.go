@@ -257,8 +257,9 @@ func mark(marked map[string]bool, keys []string) {
 func (q *Queue[W, R]) commit(calls []*call[W, R]) (again []*call[W, R]) {
 	writes := make([]W, len(calls))
 	for i, c := range calls {
-		writes[i] = c.write
-		trace.SpanFromContext(c.ctx).AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(calls[0].ctx)})
+		if writes[i] = c.write; i > 0 {
+			trace.SpanFromContext(c.ctx).AddLink(trace.LinkFromContext(calls[0].ctx))
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(calls[0].ctx), batchTimeout)
 	defer cancel()

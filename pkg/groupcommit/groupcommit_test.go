@@ -158,6 +158,31 @@ func TestPoison(t *testing.T) {
 	})
 }
 
+// What runs again comes before what came later.
+func TestAgainFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		close(s.let)
+		gates := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{}), "c": make(chan struct{})}
+		commit := s.Commit
+		s.Commit = func(ctx context.Context, words []string) ([]string, error) {
+			if gate := gates[words[0]]; gate != nil {
+				<-gate
+			}
+			return commit(ctx, words)
+		}
+		s.ask(t, group, "a", "b", "c", "!", "d")
+		close(gates["a"])
+		s.ran() // "c" has begun
+		s.ask(t, group, "e")
+		close(gates["c"])
+		want(t, s.ran(), []string{"a"}, []string{"c", "!", "d"}, []string{"c"}, []string{"!"}, []string{"d"}, []string{"e"})
+		close(gates["b"])
+		group.Wait()
+	})
+}
+
 // A caller that hangs up does not wait; its write does not happen unless it has begun, and
 // the others' do.
 func TestHangUp(t *testing.T) {
@@ -265,6 +290,44 @@ func TestSlow(t *testing.T) {
 		want(t, s.ran()[5:], []string{"a"}, []string{"b"})
 		close(s.let)
 		group.Wait()
+	})
+}
+
+// Eight batches may be slow; then the next waits, however long they take.
+func TestSlowBatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		all := words('a', 12)
+		for _, word := range all {
+			s.ask(t, group, word)
+			<-time.After(300 * time.Millisecond)
+		}
+		if n := len(s.ran()); n != 8+2 {
+			t.Errorf("%d batches run at once, want 10", n)
+		}
+		close(s.let)
+		group.Wait()
+		want(t, s.ran()[10:], all[10:])
+	})
+}
+
+// Callers that have gone keep no place in a full queue.
+func TestFullOfTheGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		s.ask(t, group, "a", "b")
+		ctx, hangUp := context.WithCancel(t.Context())
+		for _, word := range words('一', 1024) {
+			group.Go(func() { _, _ = s.Do(ctx, word) })
+		}
+		synctest.Wait()
+		hangUp()
+		s.ask(t, group, "c")
+		close(s.let)
+		group.Wait()
+		want(t, s.ran()[2:], []string{"c"})
 	})
 }
 

@@ -173,8 +173,8 @@ func TestPartsThatAreAway(t *testing.T) {
 	}
 }
 
-// Operators who look while a store hangs wait for one reading together: with a reading each,
-// the last would wait ten times as long as the first.
+// Requests for the flow while a store hangs share one reading: with a reading each, the last
+// would take ten times as long as the first.
 func TestFlowOfAStoreThatHangs(t *testing.T) {
 	t.Parallel()
 	link, address := kit.Through(t, kit.Database(t))
