@@ -82,11 +82,12 @@ func (s *scene) start(functions ...string) {
 	kit.Within(s.t, startWithin, "ready", func() bool { return s.probe(Readiness) == http.StatusOK })
 }
 
-// begin starts functions and waits until they are alive.
+// begin starts functions and waits until they are alive and both probes are answered: a
+// proxy in front of a function, which answers readiness, may start after it.
 func (s *scene) begin(functions ...string) {
 	s.t.Helper()
 	s.instance = s.adapter.Start(s.t, s.environment, functions...)
-	kit.Within(s.t, startWithin, "alive", func() bool { return s.probe(Liveness) == http.StatusOK })
+	kit.Within(s.t, startWithin, "alive", func() bool { return s.probe(Liveness) == http.StatusOK && s.probe(Readiness) != 0 })
 }
 
 // probe returns a probe's status, 0 without an answer.

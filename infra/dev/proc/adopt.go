@@ -74,12 +74,16 @@ func (c *Child) Gone() bool {
 	return state == "" || state == "Z" || state == "X"
 }
 
-// stat returns the kernel's letter for the process's state and its parent's pid, or
-// "" when there is no such process.
 func (c *Child) stat() (state string, parent int) {
-	stat, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(c.Process.Pid), "stat"))
+	return stat(filepath.Join("/proc", strconv.Itoa(c.Process.Pid), "stat"))
+}
+
+// stat returns the kernel's letter for the state of a process or thread and its parent's
+// pid, or "" when there is none.
+func stat(path string) (state string, parent int) {
+	text, _ := os.ReadFile(path)
 	// "pid (name) state parent ...", where name may contain anything.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 2 {
 		return "", 0
 	}

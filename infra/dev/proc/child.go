@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -124,3 +126,34 @@ func Environment(libraryPath string) []string {
 	}
 	return env
 }
+
+// pauseWait is how long the kernel may take to stop a process's threads.
+const pauseWait = 10 * time.Second
+
+// Pause stops the process until Resume, and returns when each of its threads stands still:
+// the signal alone leaves those that run on a busy machine time to answer.
+func (c *Child) Pause() error {
+	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(pauseWait); !c.still(); time.Sleep(pollInterval) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d runs %s after SIGSTOP", c.Process.Pid, pauseWait)
+		}
+	}
+	return nil
+}
+
+// still reports whether all threads are stopped.
+func (c *Child) still() bool {
+	threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(c.Process.Pid), "task", "*", "stat"))
+	for _, thread := range threads {
+		if state, _ := stat(thread); state != "T" && state != "" {
+			return false
+		}
+	}
+	return err == nil && len(threads) > 0
+}
+
+// Resume ends a Pause.
+func (c *Child) Resume() error { return c.Process.Signal(syscall.SIGCONT) }

@@ -138,10 +138,10 @@ func (r *Server) Control(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Pause makes the server hang, until Resume.
-func (r *Server) Pause() error { return r.running.Process.Signal(syscall.SIGSTOP) }
+// Pause makes the server hang, until Resume. It returns when the server stands still.
+func (r *Server) Pause() error { return r.running.Pause() }
 
 // Resume ends a Pause.
-func (r *Server) Resume() error { return r.running.Process.Signal(syscall.SIGCONT) }
+func (r *Server) Resume() error { return r.running.Resume() }
 
 func (r *Server) file(suffix string) string { return filepath.Join(r.dir, name+suffix) }
