@@ -48,13 +48,55 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function,
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), f.Timeout)
 	defer cancel()
+	out := r.WithContext(context.WithValue(ctx, targetKey{}, f.Name))
+	out.Header = passOn(r.Header, statement)
+	if function := g.env.Here(f.Name); function != nil {
+		g.callHere(w, out, function)
+		return
+	}
 	// The function sets these itself, and the proxy adds what it gets.
 	w.Header().Del("Cache-Control")
 	w.Header().Del("X-Content-Type-Options")
-	out := r.WithContext(context.WithValue(ctx, targetKey{}, f.Name))
-	out.Header = passOn(r.Header, statement)
 	g.proxy.ServeHTTP(w, out)
 }
+
+// callHere has a function of this process write its answer itself.
+func (g *gateway) callHere(w http.ResponseWriter, r *http.Request, function http.Handler) {
+	own := &ownAnswer{writer: w}
+	function.ServeHTTP(own, r)
+	if own.refused {
+		w.Header().Del("WWW-Authenticate")
+		g.unreachable(w, r, errNotBelieved)
+	}
+}
+
+// ownAnswer is where a function of this process writes its answer to. A 401 stays here:
+// see errNotBelieved. It has no connection to set deadlines on, as functions in other
+// processes have none to the caller.
+type ownAnswer struct {
+	writer  http.ResponseWriter
+	refused bool
+}
+
+func (o *ownAnswer) Header() http.Header { return o.writer.Header() }
+
+func (o *ownAnswer) WriteHeader(status int) {
+	if status == http.StatusUnauthorized {
+		o.refused = true
+		return
+	}
+	o.writer.WriteHeader(status)
+}
+
+func (o *ownAnswer) Write(text []byte) (int, error) {
+	if o.refused {
+		return len(text), nil
+	}
+	return o.writer.Write(text)
+}
+
+// FlushError sends what was written of a stream.
+func (o *ownAnswer) FlushError() error { return http.NewResponseController(o.writer).Flush() }
 
 // answered checks a function's answer before it is passed on.
 func answered(response *http.Response) error {
@@ -99,9 +141,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sessionLook is how often an open stream checks that its session still exists.
-const sessionLook = time.Second / 2
-
 // forwardStream is forward for an answer that lasts minutes. It ends with the caller's
 // session or token, and when the process shuts down.
 func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity) {
@@ -114,14 +153,10 @@ func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Fun
 	reader := &patient{w, http.NewResponseController(w)}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	go func() {
-		select {
-		case <-g.env.Ending():
-			cancel()
-			reader.wait(lastWrite)
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(g.env.Life(), func() {
+		cancel()
+		reader.wait(lastWrite)
+	})()
 	if len(r.Header.Values("Authorization")) > 0 {
 		access, err := g.bearer.Identify(r)
 		if err != nil { // it was good a moment ago
@@ -130,7 +165,7 @@ func (g *gateway) forwardStream(w http.ResponseWriter, r *http.Request, f fn.Fun
 		}
 		defer time.AfterFunc(time.Until(access.Expiry), cancel).Stop()
 	} else {
-		go g.watchSession(ctx, cancel, g.cookies.session(r))
+		defer g.sessions.Watch(g.cookies.session(r), cancel)()
 	}
 	g.forward(reader, r.WithContext(ctx), f, caller)
 	reader.wait(fn.StreamWrite) // for the end of the stream, which is written after this
@@ -154,24 +189,6 @@ func (p *patient) Write(text []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the underlying writer.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
-// watchSession calls end when the session of cookie has ended. It ends nothing while
-// Redis does not answer.
-func (g *gateway) watchSession(ctx context.Context, end func(), cookie string) {
-	look := time.NewTicker(sessionLook)
-	defer look.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-		if alive, err := g.sessions.Alive(ctx, cookie); err == nil && !alive {
-			end()
-			return
-		}
-	}
-}
 
 // pageKey is the key of whether the route is a page's, in a request's context.
 type pageKey struct{}

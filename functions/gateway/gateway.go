@@ -33,8 +33,8 @@ type gateway struct {
 	limiter  *limit.Limiter
 	trusted  []netip.Prefix
 	signer   *auth.Signer
-	users    *cache.Cache[string] // user ids by identity
-	streams  chan struct{}        // one element for each open stream
+	users    *cache.Cache[string, string] // user ids by identity
+	streams  chan struct{}                // one element for each open stream
 	proxy    *httputil.ReverseProxy
 	metrics  metrics
 }
@@ -63,7 +63,7 @@ func New(e *fn.Env) error {
 
 func build(e *fn.Env) (*gateway, error) {
 	s := e.Settings
-	g := &gateway{env: e, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string](maxUsers)}
+	g := &gateway{env: e, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string, string](maxUsers)}
 	if err := g.origin.AddTrustedOrigin(s.PublicURL); err != nil {
 		return nil, err
 	}

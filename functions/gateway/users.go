@@ -105,11 +105,13 @@ func explain(function string, response *http.Response, answer []byte) error {
 	return p
 }
 
-// refused turns a function's 401 into an error: it rejects our statement (keys were
+// errNotBelieved is for a function's 401: it rejects our statement (keys were
 // rotated in the wrong order, a proxy changed the path), which the caller cannot change.
+var errNotBelieved = errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY, and nothing in between may change a method or path")
+
 func refused(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
-		return errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY, and nothing in between may change a method or path")
+		return errNotBelieved
 	}
 	return nil
 }

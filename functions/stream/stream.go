@@ -176,7 +176,7 @@ func (f *function) follow(ctx context.Context, events *fn.Events, s *following) 
 			news = false
 		case <-end.C:
 			return
-		case <-f.env.Ending():
+		case <-f.env.Life().Done():
 			return
 		case <-ctx.Done():
 			return

@@ -42,7 +42,7 @@ type Bearer struct {
 	issuer   *Issuer
 	audience string
 	clients  []string
-	known    *cache.Cache[Access]
+	known    *cache.Cache[[sha256.Size]byte, Access] // by the token's hash
 }
 
 // Access holds the claims of a verified access token.
@@ -54,7 +54,7 @@ type Access struct {
 // NewBearer returns a verifier of tokens for audience, issued to one of clients; no
 // clients means any.
 func NewBearer(issuer *Issuer, audience string, clients []string) *Bearer {
-	return &Bearer{issuer: issuer, audience: audience, clients: clients, known: cache.New[Access](maxRemembered)}
+	return &Bearer{issuer: issuer, audience: audience, clients: clients, known: cache.New[[sha256.Size]byte, Access](maxRemembered)}
 }
 
 // Identify returns the caller of a request. Its errors are ErrNoToken without a token,
@@ -78,14 +78,14 @@ func (b *Bearer) Check(ctx context.Context, token string) (Access, error) {
 	}
 	now := time.Now()
 	sum := sha256.Sum256([]byte(token))
-	if access, ok := b.known.Get(string(sum[:]), now); ok {
+	if access, ok := b.known.Get(sum, now); ok {
 		return access, nil
 	}
 	access, err := b.verify(ctx, token)
 	if err != nil {
 		return Access{}, err
 	}
-	b.known.Put(string(sum[:]), access, earlier(access.Expiry, now.Add(tokenRecheck)))
+	b.known.Put(sum, access, earlier(access.Expiry, now.Add(tokenRecheck)))
 	return access, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -52,7 +54,7 @@ type Call struct {
 // Signer signs statements. It is safe for concurrent use.
 type Signer struct {
 	signer jose.Signer
-	reused *cache.Cache[string]
+	reused *cache.Cache[stated, string]
 }
 
 // NewSigner takes an Ed25519 private key as a JWK with a kid.
@@ -65,17 +67,30 @@ func NewSigner(privateJWK string) (*Signer, error) {
 	if err != nil {
 		return nil, errors.New("IDENTITY_SIGNING_KEY is not an Ed25519 key; make identity-key prints one")
 	}
-	return &Signer{signer: signer, reused: cache.New[string](maxRemembered)}, nil
+	return &Signer{signer: signer, reused: cache.New[stated, string](maxRemembered)}, nil
+}
+
+// stated is everything that a statement says.
+type stated struct {
+	call                            Call
+	issuer, subject, userID, client string
+	roles                           string
+}
+
+// listed is one text for several, which may contain any separator.
+func listed(texts []string) string {
+	var list strings.Builder
+	for _, text := range texts {
+		list.WriteString(strconv.Itoa(len(text)))
+		list.WriteByte(':')
+		list.WriteString(text)
+	}
+	return list.String()
 }
 
 // Sign returns a statement that i makes call.
 func (s *Signer) Sign(call Call, i Identity) (string, error) {
-	// JSON, because names may contain any separator.
-	key, err := json.Marshal([]any{call, i})
-	if err != nil {
-		return "", fmt.Errorf("sign statement: %w", err)
-	}
-	who, now := string(key), time.Now()
+	who, now := stated{call, i.Issuer, i.Subject, i.UserID, i.Client, listed(i.Roles)}, time.Now()
 	if text, ok := s.reused.Get(who, now); ok {
 		return text, nil
 	}
@@ -99,7 +114,7 @@ func (s *Signer) Sign(call Call, i Identity) (string, error) {
 type Verifier struct {
 	function string
 	keys     jose.JSONWebKeySet
-	known    *cache.Cache[statement]
+	known    *cache.Cache[string, statement]
 }
 
 // statement is a verified one.
@@ -120,19 +135,19 @@ func NewVerifier(function, publicJWKS string) (*Verifier, error) {
 			return nil, errors.New("IDENTITY_VERIFY_KEYS may hold public Ed25519 keys with a kid only; make identity-key prints one")
 		}
 	}
-	return &Verifier{function: function, keys: keys, known: cache.New[statement](maxRemembered)}, nil
+	return &Verifier{function: function, keys: keys, known: cache.New[string, statement](maxRemembered)}, nil
 }
 
 // Verify returns the caller of a call with this method and path, or ErrStatement.
 func (v *Verifier) Verify(text, method, path string) (Identity, error) {
-	stated, err := v.read(text)
-	if err == nil && stated.call != (Call{v.function, method, path}) {
+	known, err := v.read(text)
+	if err == nil && known.call != (Call{v.function, method, path}) {
 		err = ErrStatement
 	}
 	if err != nil {
 		return Identity{}, err
 	}
-	return stated.identity, nil
+	return known.identity, nil
 }
 
 // read verifies a statement to this function and returns its content.
@@ -153,10 +168,10 @@ func (v *Verifier) read(text string) (statement, error) {
 	if err := c.ValidateWithLeeway(expected, 0); err != nil || c.Expiry == nil || c.Subject == "" {
 		return statement{}, ErrStatement
 	}
-	stated := statement{
+	verified := statement{
 		Call{v.function, c.Method, c.Path},
 		Identity{Issuer: c.IdentityIssuer, Subject: c.Subject, UserID: c.UserID, Client: c.Client, Roles: c.Roles},
 	}
-	v.known.Put(text, stated, c.Expiry.Time())
-	return stated, nil
+	v.known.Put(text, verified, c.Expiry.Time())
+	return verified, nil
 }

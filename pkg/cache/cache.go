@@ -9,9 +9,9 @@ import (
 
 // Cache keeps at most a limit of values until they expire. When it is full it evicts
 // some. It is safe for concurrent use.
-type Cache[V any] struct {
+type Cache[K comparable, V any] struct {
 	mutex  sync.RWMutex
-	values map[string]entry[V]
+	values map[K]entry[V]
 	limit  int
 }
 
@@ -21,12 +21,12 @@ type entry[V any] struct {
 }
 
 // New returns an empty Cache of at most limit values.
-func New[V any](limit int) *Cache[V] {
-	return &Cache[V]{values: map[string]entry[V]{}, limit: limit}
+func New[K comparable, V any](limit int) *Cache[K, V] {
+	return &Cache[K, V]{values: map[K]entry[V]{}, limit: limit}
 }
 
 // Get returns the value under key, unless it has expired at now.
-func (c *Cache[V]) Get(key string, now time.Time) (V, bool) {
+func (c *Cache[K, V]) Get(key K, now time.Time) (V, bool) {
 	c.mutex.RLock()
 	defer c.mutex.RUnlock()
 	found, ok := c.values[key]
@@ -38,7 +38,7 @@ func (c *Cache[V]) Get(key string, now time.Time) (V, bool) {
 }
 
 // Put keeps value under key until expires.
-func (c *Cache[V]) Put(key string, value V, expires time.Time) {
+func (c *Cache[K, V]) Put(key K, value V, expires time.Time) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if len(c.values) >= c.limit {

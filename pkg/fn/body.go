@@ -22,6 +22,9 @@ const bodyTimeout = 5 * time.Second
 // longer fail. Its errors say what was wrong with it: too large, too slow, or broken
 // off.
 func BufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.Body == http.NoBody {
+		return nil, nil
+	}
 	connection := http.NewResponseController(w)
 	// Inside the process there is no connection to set a deadline on; the body has
 	// been read there already.

@@ -1,6 +1,7 @@
 package fn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,9 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
+	"github.com/miniserversystem/miniserver/pkg/fn/transport"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/live"
@@ -112,8 +115,8 @@ func (e *Env) Worker() string { return e.rt.Worker }
 // Policy is how rows are leased, from the settings.
 func (e *Env) Policy() lease.Policy { return e.rt.Policy() }
 
-// Ending is closed when the process begins to shut down.
-func (e *Env) Ending() <-chan struct{} { return e.rt.Life.Done() }
+// Life ends when the process begins to shut down.
+func (e *Env) Life() context.Context { return e.rt.Life }
 
 // Registry lists all functions. The gateway routes by it.
 func (e *Env) Registry() []Function { return e.rt.Registry }
@@ -132,6 +135,22 @@ func (e *Env) Invoke() http.RoundTripper {
 		e.refused = append(e.refused, err)
 	}
 	return transport
+}
+
+// Here returns a function of this process, nil where requests go over the network. Only
+// the public function calls others.
+func (e *Env) Here(function string) http.Handler {
+	local, _ := e.rt.Invoke.(transport.Local)
+	handler := local[function]
+	if handler == nil || !e.rt.Traced() {
+		return handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tracer := trace.SpanFromContext(r.Context()).TracerProvider().Tracer(scope)
+		ctx, span := startCall(r.Context(), tracer, function)
+		defer span.End()
+		handler.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // Together reports whether all functions are in this process.

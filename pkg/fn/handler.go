@@ -40,7 +40,7 @@ const httpsOnly = "max-age=31536000"
 // wrap is what every request meets first.
 func (e *Env) wrap() (http.Handler, error) {
 	log := e.Logger()
-	fallback := notFound(e.Mux)
+	e.Mux.HandleFunc(anyPath, notFound(e.Mux))
 	overHTTPS := e.Function.Public && strings.HasPrefix(e.Settings.PublicURL, "https://")
 	handle := func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -64,8 +64,8 @@ func (e *Env) wrap() (http.Handler, error) {
 			problem.Write(w, err)
 			return
 		}
-		if _, pattern := e.Mux.Handler(r); pattern == "" || !clean(r) {
-			fallback(w, r)
+		if !clean(r) {
+			problem.Write(w, errNoRoute)
 			return
 		}
 		e.Mux.ServeHTTP(w, r)
@@ -87,6 +87,9 @@ func clean(r *http.Request) bool {
 
 // readable refuses paths and queries that no store could hold.
 func readable(r *http.Request) error {
+	if r.URL.RawQuery == "" && r.URL.RawPath == "" && isPlain(r.URL.Path) {
+		return nil
+	}
 	_, err := url.ParseQuery(r.URL.RawQuery)
 	query, _ := url.QueryUnescape(r.URL.RawQuery)
 	if err != nil || !utf8.ValidString(query) || !utf8.ValidString(r.URL.Path) ||
@@ -96,22 +99,36 @@ func readable(r *http.Request) error {
 	return nil
 }
 
+// isPlain reports whether text is printable ASCII.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
 var errNoRoute = fault.New(fault.NotFound, "route_not_found", "There is nothing at this path; /docs lists what there is.")
 
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+
+// anyPath is the pattern of what no route takes.
+const anyPath = "/"
 
 // notFound answers what no route takes: 405 with Allow where another method
 // would do, 404 otherwise.
 func notFound(mux *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		r.Pattern = "" // of the log: it is no route
 		var allowed []string
 		for _, method := range methods {
 			probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
-			if _, pattern := mux.Handler(probe); pattern != "" {
+			if _, pattern := mux.Handler(probe); pattern != anyPath {
 				allowed = append(allowed, method)
 			}
 		}
-		if len(allowed) == 0 || !clean(r) {
+		if len(allowed) == 0 {
 			problem.Write(w, errNoRoute)
 			return
 		}

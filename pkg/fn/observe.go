@@ -1,6 +1,7 @@
 package fn
 
 import (
+	"context"
 	"net/http"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
@@ -78,6 +79,10 @@ func (e *Env) calls(transport http.RoundTripper) (http.RoundTripper, error) {
 // scope is the tracer's name of calls.
 const scope = "github.com/miniserversystem/miniserver/pkg/fn"
 
+func startCall(ctx context.Context, tracer trace.Tracer, function string) (context.Context, trace.Span) {
+	return tracer.Start(ctx, "call "+function, trace.WithSpanKind(trace.SpanKindClient))
+}
+
 // called is not otelhttp's transport, whose spans have the URL with its query.
 type called struct {
 	http.RoundTripper
@@ -85,7 +90,7 @@ type called struct {
 }
 
 func (c called) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, span := c.tracer.Start(r.Context(), "call "+r.URL.Host, trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := startCall(r.Context(), c.tracer, r.URL.Host)
 	defer span.End()
 	r = r.WithContext(ctx)
 	r.Header = r.Header.Clone()

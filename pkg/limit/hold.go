@@ -3,6 +3,8 @@ package limit
 import (
 	"context"
 	"crypto/rand"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,7 +26,7 @@ const (
 )
 
 // holdScript adds place ARGV[1] for ARGV[2] ms to KEYS[1], a sorted set by expiry, unless
-// ARGV[3] others are open; 0 allows any number.
+// ARGV[3] others are open; 0 allows any number, for a refresh.
 var holdScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -49,59 +51,80 @@ func (l *Limiter) Hold(ctx context.Context, p Places, key string) (leave func(),
 	if !l.held.take(key, p.Most) {
 		return nil, false
 	}
-	h := &holding{l, key, rand.Text(), make(chan struct{}), make(chan struct{})}
-	if !h.count(ctx, p.Most) {
+	own := &place{l, key, rand.Text()}
+	if !own.count(ctx, p.Most) {
 		l.held.giveBack(key)
 		return nil, false
 	}
-	go h.keep(context.WithoutCancel(ctx))
+	if l.held.put(own) {
+		go l.refresh()
+	}
 	return sync.OnceFunc(func() {
-		close(h.left)
-		<-h.given
+		l.held.drop(own)
+		own.ask(context.WithoutCancel(ctx), func(ctx context.Context) (bool, error) {
+			return true, l.client.ZRem(ctx, key, own.member).Err()
+		})
 		l.held.giveBack(key)
 	}), true
 }
 
-// holding is one place.
-type holding struct {
+// place is one that is held.
+type place struct {
 	limiter     *Limiter
 	key, member string
-	left, given chan struct{} // closed by leave, and when the place is free
 }
 
-// keep refreshes the place until it is left, and then frees it.
-func (h *holding) keep(ctx context.Context) {
-	defer close(h.given)
-	refresh := time.NewTicker(h.limiter.lifetime / placeTries)
-	defer refresh.Stop()
-	for {
-		select {
-		case <-refresh.C:
-			h.count(ctx, 0)
-		case <-h.left:
-			h.ask(ctx, func(ctx context.Context) (bool, error) {
-				return true, h.limiter.client.ZRem(ctx, h.key, h.member).Err()
-			})
+// refreshBatch is the number of places refreshed in one round trip.
+const refreshBatch = 500
+
+// refresh refreshes all places of this process together, while there are any.
+func (l *Limiter) refresh() {
+	every := time.NewTicker(l.lifetime / placeTries)
+	defer every.Stop()
+	for range every.C {
+		places := l.held.all()
+		if len(places) == 0 {
 			return
+		}
+		for batch := range slices.Chunk(places, refreshBatch) {
+			l.held.refreshing.Lock()
+			l.refreshAll(l.held.still(batch))
+			l.held.refreshing.Unlock()
 		}
 	}
 }
 
-// count reports whether the place is among most; 0 counts it in any case.
-func (h *holding) count(ctx context.Context, most int) bool {
-	return h.ask(ctx, func(ctx context.Context) (bool, error) {
-		return holdScript.Run(ctx, h.limiter.client, []string{h.key}, h.member, h.limiter.lifetime.Milliseconds(), most).Bool()
+func (l *Limiter) refreshAll(places []*place) {
+	if len(places) == 0 {
+		return
+	}
+	places[0].ask(context.Background(), func(ctx context.Context) (bool, error) {
+		pipe := l.client.Pipeline()
+		for _, p := range places {
+			holdScript.Eval(ctx, pipe, []string{p.key}, p.member, l.lifetime.Milliseconds(), 0)
+		}
+		_, err := pipe.Exec(ctx)
+		return true, err
+	})
+}
+
+// count reports whether the place is among most.
+func (p *place) count(ctx context.Context, most int) bool {
+	return p.ask(ctx, func(ctx context.Context) (bool, error) {
+		return holdScript.Run(ctx, p.limiter.client, []string{p.key}, p.member, p.limiter.lifetime.Milliseconds(), most).Bool()
 	})
 }
 
 // ask asks Redis; when that does not answer, it is true.
-func (h *holding) ask(ctx context.Context, do func(context.Context) (bool, error)) bool {
-	l := h.limiter
+func (p *place) ask(ctx context.Context, do func(context.Context) (bool, error)) bool {
+	l := p.limiter
 	ask, probe := l.mayAsk()
 	if !ask {
 		return true
 	}
-	ok, err := within(ctx, l.patience, do)
+	ctx, cancel := l.patient(ctx)
+	defer cancel()
+	ok, err := do(ctx)
 	if err != nil {
 		l.away(ctx, err)
 		return true
@@ -112,10 +135,56 @@ func (h *holding) ask(ctx context.Context, do func(context.Context) (bool, error
 	return ok
 }
 
-// held counts the places that this process holds, by key.
+// held are the places that this process holds.
 type held struct {
-	mutex sync.Mutex
-	open  map[string]int
+	mutex  sync.Mutex
+	open   map[string]int      // how many, by key
+	places map[*place]struct{} // those that are refreshed
+	active bool                // something refreshes them
+	// refreshing is held during a round trip that refreshes places: one that is left in
+	// the meantime would come back.
+	refreshing sync.Mutex
+}
+
+// put has a place refreshed, and reports whether somebody must begin to do so.
+func (h *held) put(p *place) (first bool) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.places == nil {
+		h.places = map[*place]struct{}{}
+	}
+	h.places[p] = struct{}{}
+	first, h.active = !h.active, true
+	return first
+}
+
+// drop ends the refreshing of a place, also of one that is refreshed now.
+func (h *held) drop(p *place) {
+	h.mutex.Lock()
+	delete(h.places, p)
+	h.mutex.Unlock()
+	h.refreshing.Lock()
+	h.refreshing.Unlock() //nolint:staticcheck // it only waits
+}
+
+// all returns the places to refresh; without any, nobody refreshes them any more.
+func (h *held) all() []*place {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	h.active = len(h.places) > 0
+	return slices.Collect(maps.Keys(h.places))
+}
+
+// still returns those of places that were not dropped.
+func (h *held) still(places []*place) (kept []*place) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	for _, p := range places {
+		if _, ok := h.places[p]; ok {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }
 
 func (h *held) take(key string, most int) bool {

@@ -62,7 +62,8 @@ type Limiter struct {
 }
 
 // New returns a limiter on client, which the caller closes; without a client this
-// process limits alone.
+// process limits alone. The client must end its commands with their context
+// (ContextTimeoutEnabled).
 func New(client redis.UniversalClient, log *slog.Logger) *Limiter {
 	l := &Limiter{log: log, patience: patience, lifetime: placeLifetime, began: time.Now()}
 	if client != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strings"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 
 // ask counts the request in Redis, or fails within l.patience.
 func (l *Limiter) ask(ctx context.Context, p Policy, key string) (Result, error) {
-	counted, err := within(ctx, l.patience, func(ctx context.Context) (*redis_rate.Result, error) {
-		return l.shared.Allow(ctx, key, redis_rate.Limit{Rate: p.Rate, Burst: p.Burst, Period: p.Period})
-	})
+	ctx, cancel := l.patient(ctx)
+	defer cancel()
+	counted, err := l.shared.Allow(ctx, key, redis_rate.Limit{Rate: p.Rate, Burst: p.Burst, Period: p.Period})
 	if err != nil {
 		return Result{}, err
 	}
@@ -25,30 +24,10 @@ func (l *Limiter) ask(ctx context.Context, p Policy, key string) (Result, error)
 	return newResult(p, counted.Allowed > 0, tokens), nil
 }
 
-// within returns the result of do, or an error after patience.
-func within[T any](ctx context.Context, patience time.Duration, do func(context.Context) (T, error)) (T, error) {
-	// Not the request's own deadline: a client that hangs up would look like a
-	// Redis that does not answer, and would cost its connection.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	type answer struct {
-		value T
-		err   error
-	}
-	answered := make(chan answer, 1)
-	// In a goroutine, because a client honours a context's deadline only if its
-	// ContextTimeoutEnabled is set. Otherwise its own timeouts end this later.
-	go func() {
-		value, err := do(ctx)
-		answered <- answer{value, err}
-	}()
-	select {
-	case a := <-answered:
-		return a.value, a.err
-	case <-ctx.Done():
-		var none T
-		return none, fmt.Errorf("no answer within %s", patience)
-	}
+// patient bounds one command. It is not the request's own deadline: a client that hangs up
+// would look like a Redis that does not answer, and would cost its connection.
+func (l *Limiter) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), l.patience)
 }
 
 // mayAsk returns whether this request may ask Redis, and whether it is the probe that

@@ -35,6 +35,7 @@ func connect(t testing.TB, url string) *redis.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.ContextTimeoutEnabled = true
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	return client

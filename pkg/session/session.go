@@ -30,6 +30,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/miniserversystem/miniserver/pkg/cache"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 )
 
@@ -54,6 +55,7 @@ type Session struct {
 	AuthTime  time.Time `json:"auth_time"` // when the person last authenticated
 	CreatedAt time.Time `json:"created_at"`
 
+	// The tokens are known to a renewal and to the session's end; Load leaves them out.
 	IDToken      string    `json:"id_token"`
 	RefreshToken string    `json:"refresh_token"`
 	RenewAt      time.Time `json:"renew_at"` // when the tokens must be renewed; zero is at once
@@ -63,7 +65,25 @@ type Session struct {
 type Store struct {
 	client redis.UniversalClient
 	limits Limits
+	opened *cache.Cache[[sha256.Size]byte, opened] // by the cookie's hash
+
+	watches watches
 }
+
+// opened is a session as it was when it was read last. It is used while Redis has it
+// unchanged, which its nonce says: reading and opening all of it for every request costs
+// more than the rest of a small request.
+type opened struct {
+	key, nonce string
+	session    Session // without tokens, which are long
+}
+
+const (
+	// maxOpened bounds the opened sessions that are kept in memory, of about 700 bytes each.
+	maxOpened = 10_000
+	// keepOpened is how long one is kept; it is no limit of the session's.
+	keepOpened = 5 * time.Minute
+)
 
 // NewStore returns a store on client. It panics when a limit is not above zero:
 // Redis would keep such sessions for ever.
@@ -71,7 +91,7 @@ func NewStore(client redis.UniversalClient, limits Limits) *Store {
 	if limits.Idle <= 0 || limits.Absolute <= 0 {
 		panic(fmt.Sprintf("session: limits must be above zero, are %s and %s", limits.Idle, limits.Absolute))
 	}
-	return &Store{client: client, limits: limits}
+	return &Store{client: client, limits: limits, opened: cache.New[[sha256.Size]byte, opened](maxOpened)}
 }
 
 // remaining is the longest time that a session may still last.

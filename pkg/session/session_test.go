@@ -1,7 +1,10 @@
 package session_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,44 +156,111 @@ func TestLimitsAreNeeded(t *testing.T) {
 	}
 }
 
-// Load of a session that needs no change is one round trip, and writes nothing.
+// Load of a session that needs no change is one round trip, and writes nothing. The second
+// one reads no more than the nonce.
 func TestLoadIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	cookie := f.create(sample())
 	var w watch
 	store := f.with(limits, &w)
-	if _, err := store.Load(f.ctx, cookie); err != nil {
-		t.Fatal(err)
-	}
-	var names []any
-	for _, command := range w.commands() {
-		if command[0] == "get" || command[0] == "pttl" || command[0] == "pexpire" {
-			names = append(names, command[0])
+	for range 2 {
+		if _, err := store.Load(f.ctx, cookie); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if len(names) != 2 || names[0] != "get" || names[1] != "pttl" {
-		t.Errorf("sent %v, want get and pttl", names)
+	var sent []string
+	for _, command := range w.commands() {
+		if command[1] == key(cookie) {
+			sent = append(sent, fmt.Sprint(append(command[:1:1], command[2:]...)...))
+		}
+	}
+	if got, want := strings.Join(sent, ", "), "getrange0 -1, pttl, getrange0 11, pttl"; got != want {
+		t.Errorf("sent %s, want %s", got, want)
 	}
 }
 
-func TestAlive(t *testing.T) {
+// A session that changes or ends in another process does so here with the next request.
+func TestLoadSeesOtherProcesses(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	cookie := f.create(sample())
-	before := f.ttl(key(cookie))
-	if alive, err := f.store.Alive(f.ctx, cookie); !alive || err != nil {
-		t.Errorf("an open session is alive: %t, %v; want true", alive, err)
-	}
-	if f.ttl(key(cookie)) > before {
-		t.Error("Alive put off the idle limit")
-	}
-	if _, err := f.store.EndSID(f.ctx, issuer, sid); err != nil {
+	cookie, other := f.create(due()), f.with(limits)
+	before := f.load(cookie)
+	if _, err := other.Renewed(f.ctx, cookie, before, func(_ context.Context, s session.Session) (session.Session, error) {
+		s.Roles, s.RenewAt = []string{"player"}, time.Now().Add(time.Minute).UTC()
+		return s, nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, ended := range []string{cookie, "", "no cookie"} {
-		if alive, err := f.store.Alive(f.ctx, ended); alive || err != nil {
-			t.Errorf("%q is alive: %t, %v; want false", ended, alive, err)
+	if got := f.load(cookie); !slices.Equal(got.Roles, []string{"player"}) || !got.RenewAt.After(before.RenewAt) {
+		t.Errorf("after a renewal by another process the session is %+v", got)
+	}
+	if _, err := other.Delete(f.ctx, cookie); err != nil {
+		t.Fatal(err)
+	}
+	f.gone(cookie)
+}
+
+// Those who watch a session hear of its end, and of no other's, also when Redis was away
+// in the meantime. They look together, and only while there is a session to look for.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	var looks watch
+	dir := t.TempDir()
+	f := &fixture{t: t, ctx: t.Context(), server: kit.StartRedis(t, dir)}
+	f.client = f.connect()
+	f.store = f.with(limits, &looks)
+	asked := func() (n int) {
+		for _, command := range looks.commands() {
+			if command[0] == "exists" && strings.HasPrefix(fmt.Sprint(command[1]), "session:{") {
+				n++
+			}
 		}
+		return n
+	}
+	watched := func(cookie string) (ended chan struct{}, stop func()) {
+		ended = make(chan struct{}, 100)
+		return ended, f.store.Watch(cookie, func() { ended <- struct{}{} })
+	}
+	short, long := sample(), sample()
+	long.SID = "sid-2"
+	one, other := f.create(short), f.create(long)
+	before := f.ttl(key(one))
+	first, stopFirst := watched(one)
+	second, stopSecond := watched(one)
+	third, stopThird := watched(other)
+	stopSecond()
+	kit.Eventually(t, "both sessions were looked for", func() bool { return asked() >= 4 })
+	if f.ttl(key(one)) > before {
+		t.Error("Watch put off the idle limit")
+	}
+	if err := f.server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "looked for in vain", func() bool { n := asked(); kit.Pause(time.Second); return asked() > n })
+	if len(first)+len(third) > 0 {
+		t.Error("a session ended because Redis is away")
+	}
+	f.server = kit.StartRedis(t, dir)
+	f.client = f.connect()
+	kit.Eventually(t, "the session ends", func() bool {
+		_, err := f.store.EndSID(f.ctx, issuer, sid)
+		return err == nil
+	})
+	kit.Eventually(t, "the end is heard of", func() bool { return len(first) > 0 })
+	if len(second)+len(third) > 0 {
+		t.Error("an end is heard of after stop, or of another session")
+	}
+	stopFirst()
+	stopThird()
+	kit.Eventually(t, "nobody looks any more", func() bool { n := asked(); kit.Pause(time.Second); return asked() == n })
+	kit.Eventually(t, "somebody looks again", func() bool {
+		ended, stop := watched(one)
+		defer stop()
+		return kit.Soon(func() bool { return len(ended) > 0 })
+	})
+	ended, _ := watched("no cookie")
+	if len(ended) != 1 {
+		t.Error("what is no cookie has a session")
 	}
 }

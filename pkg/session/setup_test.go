@@ -102,13 +102,23 @@ func (f *fixture) create(s session.Session) (cookie string) {
 	return cookie
 }
 
+// load returns the session of a cookie, and fails the test unless Load finds the same, but
+// for its tokens.
 func (f *fixture) load(cookie string) session.Session {
 	f.t.Helper()
-	s, err := f.store.Load(f.ctx, cookie)
+	loaded, err := f.store.Load(f.ctx, cookie)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return s
+	stored, err := f.store.Stored(f.ctx, cookie)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	want := stored
+	if want.IDToken, want.RefreshToken = "", ""; !equal(loaded, want) {
+		f.t.Errorf("loaded %+v, stored is %+v", loaded, stored)
+	}
+	return stored
 }
 
 // gone fails the test unless the cookie opens nothing.

@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,45 +43,60 @@ func (s *Store) Create(ctx context.Context, session Session) (cookie string, err
 	return cookie, nil
 }
 
-// Load returns the session of a cookie, or ErrNone, and extends the idle limit when less
-// than 90% of it is left. Usually it takes one round trip.
+// Load returns the session of a cookie without its tokens, or ErrNone, and extends the
+// idle limit when less than 90% of it is left. Usually it takes one round trip.
 func (s *Store) Load(ctx context.Context, cookie string) (Session, error) {
-	p, ok := find(cookie)
+	secret, ok := parseSecret(cookie)
 	if !ok {
 		return Session{}, ErrNone
 	}
-	pipe := s.client.Pipeline()
-	sealed, ttl := pipe.Get(ctx, p.key), pipe.PTTL(ctx, p.key)
-	if err := execute(ctx, pipe); err != nil {
-		return Session{}, unreachable("load a session", err)
+	hash := sha256.Sum256(secret)
+	known, ok := s.opened.Get(hash, time.Now())
+	if ok {
+		nonce, ttl, err := s.look(ctx, known.key, nonceBytes)
+		if err != nil {
+			return Session{}, err
+		}
+		if nonce == known.nonce {
+			return s.used(ctx, known, ttl)
+		}
 	}
-	var session Session
-	if !p.open([]byte(sealed.Val()), &session) {
+	p := placeOf(secret)
+	sealed, ttl, err := s.look(ctx, p.key, 0)
+	if err != nil {
+		return Session{}, err
+	}
+	known = opened{key: p.key}
+	if !p.open([]byte(sealed), &known.session) {
 		return Session{}, ErrNone
 	}
-	remaining := s.remaining(session)
+	known.nonce = strings.Clone(sealed[:nonceBytes])
+	known.session.IDToken, known.session.RefreshToken = "", ""
+	s.opened.Put(hash, known, time.Now().Add(keepOpened))
+	return s.used(ctx, known, ttl)
+}
+
+// look returns the first bytes of a stored session, 0 for all, and how long it lives.
+func (s *Store) look(ctx context.Context, key string, first int64) (sealed string, ttl time.Duration, err error) {
+	pipe := s.client.Pipeline()
+	found, lives := pipe.GetRange(ctx, key, 0, first-1), pipe.PTTL(ctx, key)
+	if err := execute(ctx, pipe); err != nil {
+		return "", 0, unreachable("load a session", err)
+	}
+	return found.Val(), lives.Val(), nil
+}
+
+// used returns a session that lives for ttl unless it is used now.
+func (s *Store) used(ctx context.Context, known opened, ttl time.Duration) (Session, error) {
+	remaining := s.remaining(known.session)
 	if remaining <= 0 {
 		return Session{}, ErrNone
 	}
-	if fresh := min(s.limits.Idle, remaining); ttl.Val() < fresh-s.limits.Idle/10 {
+	if fresh := min(s.limits.Idle, remaining); ttl < fresh-s.limits.Idle/10 {
 		// If that fails, the next request extends it: no reason to refuse this one.
-		_ = s.client.PExpire(ctx, p.key, fresh).Err()
+		_ = s.client.PExpire(ctx, known.key, fresh).Err()
 	}
-	return session, nil
-}
-
-// Alive reports whether a loaded session still exists. It neither opens the session nor
-// extends its idle limit.
-func (s *Store) Alive(ctx context.Context, cookie string) (bool, error) {
-	p, ok := find(cookie)
-	if !ok {
-		return false, nil
-	}
-	found, err := s.client.Exists(ctx, p.key).Result()
-	if err != nil {
-		return false, unreachable("look for a session", err)
-	}
-	return found > 0, nil
+	return known.session, nil
 }
 
 // read returns the stored session, opened and sealed, or ErrNone.
