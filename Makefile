@@ -155,6 +155,10 @@ $(TOOLS)/func: $(wildcard infra/tools/func/*)
 bench: ## Measure ours beside the limits and the naive ways, in one run (minutes)
 	go run ./infra/bench
 
+.PHONY: bench-against
+bench-against: ## Measure this tree beside the commit REF, by turns (minutes)
+	go run ./infra/bench -against '$(or $(REF),$(error say which commit: make bench-against REF=main~5))'
+
 .PHONY: migrate
 migrate: ## Bring the databases of DATABASE_URL up to date
 	go run ./infra/miniserver migrate

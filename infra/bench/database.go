@@ -3,19 +3,25 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"os/exec"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
 // database makes an empty, migrated database and returns its URL.
 func (b *bench) database(ctx context.Context, name string) (string, error) {
+	return b.databaseOf(ctx, b.serve, name)
+}
+
+// databaseOf is database with the migrations of a build of infra/miniserver.
+func (b *bench) databaseOf(ctx context.Context, program, name string) (string, error) {
 	name = "bench_" + name
 	b.databases = append(b.databases, name)
 	if err := errors.Join(
@@ -29,10 +35,10 @@ func (b *bench) database(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	u.Path = "/" + name
-	for _, domain := range migrations.Domains {
-		if err := migrations.Up(ctx, u.String(), domain); err != nil {
-			return "", err
-		}
+	migrate := exec.CommandContext(ctx, program, "migrate")
+	migrate.Env = []string{"DATABASE_URL=" + u.String()}
+	if printed, err := migrate.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s migrate: %w: %s", program, err, printed)
 	}
 	pool, err := postgres.Open(u.String(), 1, "cache_statement", nil)
 	if err != nil {

@@ -24,7 +24,8 @@ type told struct {
 	at       time.Time
 }
 
-// follow opens a stream and sends its events to events, until it is closed.
+// follow opens a stream and sends its events to events, which may be nil, until it is
+// closed.
 func follow(ctx context.Context, address, path, header string, events chan<- told) (closing func(), err error) {
 	c, err := dial(ctx, address, "")
 	if err != nil {
@@ -46,7 +47,7 @@ func follow(ctx context.Context, address, path, header string, events chan<- tol
 					SourceID string `json:"source_id"`
 				}
 			}
-			if ok && json.Unmarshal(data, &n) == nil {
+			if ok && events != nil && json.Unmarshal(data, &n) == nil {
 				select {
 				case events <- told{n.Payload.SourceID, at}:
 				case <-ctx.Done():

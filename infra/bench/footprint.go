@@ -41,7 +41,7 @@ func (b *bench) footprint(ctx context.Context) error {
 	if err := os.WriteFile(source, []byte(bareServer), 0o644); err != nil {
 		return err
 	}
-	if err := build(ctx, bare, source); err != nil {
+	if err := build(ctx, ".", bare, source); err != nil {
 		return err
 	}
 	database, err := b.database(ctx, "start")

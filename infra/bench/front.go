@@ -16,11 +16,11 @@ func (b *bench) front(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, players, err := b.door(ctx, "front", issuer)
+	s, players, err := b.door(ctx, "front", issuer, playerCount)
 	if err != nil {
 		return err
 	}
-	away, strangers, err := b.door(ctx, "away", issuer)
+	away, strangers, err := b.door(ctx, "away", issuer, playerCount)
 	if err != nil {
 		return err
 	}
@@ -70,13 +70,13 @@ func (b *bench) front(ctx context.Context) error {
 	return nil
 }
 
-// door starts an experiment's system, with its players.
-func (b *bench) door(ctx context.Context, name string, issuer *tokenIssuer) (*system, []player, error) {
-	s, err := b.system(ctx, name, "OIDC_ISSUER="+issuer.url)
+// door starts an experiment's system, with its players; environment overrides settings.
+func (b *bench) door(ctx context.Context, name string, issuer *tokenIssuer, count int, environment ...string) (*system, []player, error) {
+	s, err := b.system(ctx, name, append([]string{"OIDC_ISSUER=" + issuer.url}, environment...)...)
 	if err != nil {
 		return nil, nil, err
 	}
-	players, err := b.players(ctx, s, issuer)
+	players, err := b.players(ctx, s, issuer, count)
 	return s, players, err
 }
 

@@ -6,6 +6,7 @@
 //	go run ./infra/bench                   # everything, in about 12 minutes
 //	go run ./infra/bench -quick            # small counts: does it work
 //	go run ./infra/bench -only relay,claim
+//	go run ./infra/bench -against v1.2    # this tree beside another commit
 package main
 
 import (
@@ -61,6 +62,7 @@ func main() {
 	quick := flag.Bool("quick", false, "small counts: shows that it works, not how fast")
 	out := flag.String("out", filepath.Join(".local", "bench", "result.md"), "where the table is written to")
 	serve := flag.String("serve", "", "a build of infra/miniserver to measure, instead of building it")
+	other := flag.String("against", "", "a commit that this tree is measured beside, over HTTP; nothing else is measured then")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -77,7 +79,7 @@ func main() {
 			os.Exit(2)
 		}
 	}
-	b := &bench{dir: filepath.Join(".local", "bench"), sizes: fullSizes, serve: *serve, began: time.Now()}
+	b := &bench{dir: filepath.Join(".local", "bench"), sizes: fullSizes, serve: *serve, other: *other, began: time.Now()}
 	if *quick {
 		b.sizes = quickSizes
 	}
@@ -95,17 +97,23 @@ func (b *bench) run(ctx context.Context, chosen []string, out string) (err error
 		return err
 	}
 	var failures []error
-	for _, e := range experiments {
-		if !slices.Contains(chosen, e.name) || ctx.Err() != nil {
-			continue
-		}
-		b.progress("%s", e.name)
-		if err := e.run(b, ctx); err != nil {
-			failures = append(failures, fmt.Errorf("%s: %w", e.name, err))
-			b.progress("%s failed: %v", e.name, err)
+	measure := func(name string, run func(*bench, context.Context) error) {
+		b.progress("%s", name)
+		if err := run(b, ctx); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", name, err))
+			b.progress("%s failed: %v", name, err)
 		}
 		if err := b.tidy(ctx); err != nil {
-			failures = append(failures, fmt.Errorf("after %s: %w", e.name, err))
+			failures = append(failures, fmt.Errorf("after %s: %w", name, err))
+		}
+	}
+	if b.other != "" {
+		measure("against "+b.other, (*bench).against)
+		chosen = nil
+	}
+	for _, e := range experiments {
+		if slices.Contains(chosen, e.name) && ctx.Err() == nil {
+			measure(e.name, e.run)
 		}
 	}
 	text := b.markdown()

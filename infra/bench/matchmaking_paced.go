@@ -17,7 +17,7 @@ func (b *bench) timeToMatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, players, err := b.door(ctx, "matches", issuer)
+	s, players, err := b.door(ctx, "matches", issuer, playerCount)
 	if err != nil {
 		return err
 	}

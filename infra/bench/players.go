@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// playerCount is so high that no player comes near a limit.
+	// playerCount is so high that no player who asks comes near a limit.
 	playerCount = 200
 	playerOwns  = 3 // items
 	webClient   = "miniserver-web"
@@ -29,9 +29,9 @@ type player struct {
 // playerSubject names a player at the issuer.
 func playerSubject(n int) string { return fmt.Sprintf("bench-player-%03d", n) }
 
-// players registers players in s, which trusts issuer, signs them in and gives
+// players registers count players in s, which trusts issuer, signs them in and gives
 // them something.
-func (b *bench) players(ctx context.Context, s *system, issuer *tokenIssuer) ([]player, error) {
+func (b *bench) players(ctx context.Context, s *system, issuer *tokenIssuer, count int) ([]player, error) {
 	options, err := redis.ParseURL(s.redis.URL())
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (b *bench) players(ctx context.Context, s *system, issuer *tokenIssuer) ([]
 	sessions := session.NewStore(client, session.Limits{Idle: 12 * time.Hour, Absolute: 168 * time.Hour}) // the system's defaults
 	accounts := account.NewStore(s.pool)
 	roles := []string{auth.RolePlayer}
-	players := make([]player, playerCount)
+	players := make([]player, count)
 	for i := range players {
 		subject := playerSubject(i)
 		known, err := accounts.Register(ctx, issuer.url, subject, roles)

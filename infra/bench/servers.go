@@ -24,6 +24,7 @@ type bench struct {
 	dir   string
 	sizes sizes
 	serve string // path of the binary that serves
+	other string // the commit that it is measured beside; usually none
 	began time.Time
 
 	binaries  apt.Binaries
@@ -68,7 +69,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	}
 	if b.serve == "" {
 		b.serve = filepath.Join(b.dir, "miniserver")
-		err = build(ctx, b.serve, "./infra/miniserver")
+		err = build(ctx, ".", b.serve, "./infra/miniserver")
 	}
 	return err
 }
@@ -103,9 +104,14 @@ func (b *bench) tidy(ctx context.Context) error {
 
 func (b *bench) onTidy(do func() error) { b.closers = append(b.closers, do) }
 
-func build(ctx context.Context, out, what string) error {
-	command := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, what) // as an image is built
-	command.Stderr = os.Stderr
+// build builds a program of the tree in dir, as an image is built.
+func build(ctx context.Context, dir, out, what string) error {
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, what)
+	command.Dir, command.Stderr = dir, os.Stderr
 	return command.Run()
 }
 

@@ -3,28 +3,32 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
 const (
-	openStreams = 100
-	moreStreams = 400 // beside them, to see what a stream takes
 	streamPath  = "/v1/me/notifications/stream"
-	idleFor     = 2 * time.Second
+	playerOpens = 5 // streams: a player has several tabs and devices
+	firstOpen   = 100
+	bareOpen    = 500
+	// idleFor is longer than a stream waits until it looks for what no nudge announced.
+	idleFor = 11 * time.Second
 )
 
 // streams measures the cost of an open stream, beside a bare net/http handler that keeps
-// an answer open, and the time from sending a grant to its event on the player's stream,
-// at a steady 50 a second while 100 streams are open. They are opened with a cookie, as
-// in browsers.
+// an answer open, and the time from sending a grant to its event on a stream of the
+// player's, at a steady 50 a second while thousands are open. They are opened with a cookie,
+// as in browsers.
 func (b *bench) streams(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
 		return err
 	}
-	s, players, err := b.door(ctx, "streams", issuer)
+	open := b.sizes.streams
+	s, players, err := b.door(ctx, "streams", issuer, open/playerOpens, "STREAMS_PER_PROCESS="+strconv.Itoa(open))
 	if err != nil {
 		return err
 	}
@@ -35,34 +39,38 @@ func (b *bench) streams(ctx context.Context) error {
 	if err := (&probe{address: s.address, pid: s.process.Pid, asks: me(s, players, byCookie)}).warm(ctx, b.sizes.front/3); err != nil {
 		return err
 	}
-	events := make(chan told, openStreams)
-	ours, err := b.openStreams(ctx, s.process.Pid, func(n int) (func(), error) {
-		return follow(ctx, s.address, streamPath, players[n%playerCount].cookie, events)
+	theirs, err := b.openStreams(ctx, p.process.Pid, bareOpen, func(int) (func(), error) { return follow(ctx, p.address, "/open", "", nil) })
+	if err != nil {
+		return err
+	}
+	events := make(chan told, firstOpen)
+	ours, err := b.openStreams(ctx, s.process.Pid, open, func(n int) (func(), error) {
+		heard := events
+		if n >= len(players) { // one of each player's is enough
+			heard = nil
+		}
+		return follow(ctx, s.address, streamPath, players[n%len(players)].cookie, heard)
 	})
 	if err != nil {
 		return err
 	}
-	theirs, err := b.openStreams(ctx, p.process.Pid, func(int) (func(), error) { return follow(ctx, p.address, "/open", "", nil) })
-	if err != nil {
-		return err
-	}
-	b.row(fmt.Sprintf("memory of an open stream, %d of them", openStreams+moreStreams), fmt.Sprintf("%.0f KiB", ours.memory),
-		fmt.Sprintf("a bare net/http answer kept open: %.0f KiB", theirs.memory), judged(ours.memory/theirs.memory, true), "–")
-	b.note("An open stream on which nothing happens, by session cookie, takes %d µs of the process's CPU a second: 1000 of them %.1f %% of one CPU.",
-		ours.cpu.Microseconds(), float64(ours.cpu.Microseconds())/10)
+	b.row(fmt.Sprintf("memory of an open stream, %d of them", open), fmt.Sprintf("%.0f KiB", ours.memory),
+		fmt.Sprintf("a bare net/http answer kept open, %d of them: %.0f KiB", bareOpen, theirs.memory), judged(ours.memory/theirs.memory, true), "–")
+	b.note("An open stream on which nothing happens, by session cookie, takes %d µs of the process's CPU a second: %d of them %.1f %% of one CPU.",
+		ours.cpu.Microseconds(), open, float64(ours.cpu.Microseconds())*float64(open)/1e4)
 	token, err := issuer.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter)
 	if err != nil {
 		return err
 	}
-	if _, err := b.live(ctx, s, token, players[:openStreams], events, pacedPerSecond); err != nil { // to warm up
+	if _, err := b.live(ctx, s, token, players, events, pacedPerSecond); err != nil { // to warm up
 		return err
 	}
-	took, err := b.live(ctx, s, token, players[:openStreams], events, int(b.sizes.paced.Seconds()*pacedPerSecond))
+	took, err := b.live(ctx, s, token, players, events, int(b.sizes.paced.Seconds()*pacedPerSecond))
 	if err != nil {
 		return err
 	}
 	p50, p99 := percentile(took, 0.5), percentile(took, 0.99)
-	work := fmt.Sprintf("grant → event on the player's stream at %d/s, %d open streams", pacedPerSecond, openStreams)
+	work := fmt.Sprintf("grant → event on a stream of the player's at %d/s, %d open streams", pacedPerSecond, open)
 	b.row(work+", p50", ms(p50), "–", "–", bounded(p50, 15*time.Millisecond))
 	b.row(work+", p99", ms(p99), "–", "–", bounded(p99, 60*time.Millisecond))
 	return nil
@@ -74,10 +82,10 @@ type streamCost struct {
 	cpu    time.Duration // a second, while nothing happens
 }
 
-// openStreams opens streams by open, which returns how to close one, and measures the
-// cost of the later ones, when the process is warm. Those are closed again; openStreams
-// of them stay open until the experiment ends.
-func (b *bench) openStreams(ctx context.Context, pid int, open func(n int) (closing func(), err error)) (streamCost, error) {
+// openStreams opens count streams by open, which returns how to close one, and measures
+// the cost of those after the first ones, when the process is warm. All stay open until
+// the experiment ends.
+func (b *bench) openStreams(ctx context.Context, pid, count int, open func(n int) (closing func(), err error)) (streamCost, error) {
 	var opened []func()
 	b.onTidy(func() error {
 		for _, closing := range opened {
@@ -87,8 +95,8 @@ func (b *bench) openStreams(ctx context.Context, pid int, open func(n int) (clos
 	})
 	var memory [2]float64
 	var cpu [2]time.Duration
-	for i, n := range []int{openStreams, moreStreams} {
-		for range n {
+	for i, until := range []int{firstOpen, count} {
+		for len(opened) < until {
 			closing, err := open(len(opened))
 			if err != nil {
 				return streamCost{}, err
@@ -103,10 +111,8 @@ func (b *bench) openStreams(ctx context.Context, pid int, open func(n int) (clos
 			return streamCost{}, err
 		}
 	}
-	for _, closing := range opened[openStreams:] {
-		closing()
-	}
-	return streamCost{(memory[1] - memory[0]) * 1024 / moreStreams, max(0, cpu[1]-cpu[0]) / moreStreams}, nil
+	more := count - firstOpen
+	return streamCost{(memory[1] - memory[0]) * 1024 / float64(more), max(0, cpu[1]-cpu[0]) / time.Duration(more)}, nil
 }
 
 // idleCPU is the CPU that a process uses in a second without requests.

@@ -30,7 +30,12 @@ type system struct {
 // system starts a system that answers; environment overrides its settings. It is stopped
 // when the experiment ends.
 func (b *bench) system(ctx context.Context, name string, environment ...string) (*system, error) {
-	database, err := b.database(ctx, name)
+	return b.systemOf(ctx, b.serve, name, environment...)
+}
+
+// systemOf is system for a build of infra/miniserver, which brings its own migrations.
+func (b *bench) systemOf(ctx context.Context, program, name string, environment ...string) (*system, error) {
+	database, err := b.databaseOf(ctx, program, name)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +52,7 @@ func (b *bench) system(ctx context.Context, name string, environment ...string) 
 		return nil, err
 	}
 	b.onTidy(func() error { s.pool.Close(); return nil })
-	process, port, err := b.exec(ctx, b.serve, s.log, append([]string{
+	process, port, err := b.exec(ctx, program, s.log, append([]string{
 		"DATABASE_URL=" + database, "REDIS_URL=" + redis.URL(), "NATS_URL=" + nats.URL(), "OIDC_ISSUER=" + b.issuer.URL(), "LOG_LEVEL=warn",
 		// The limit of one purchase service is not what is measured.
 		"LIMIT_SERVICE_RATE=1000000", "LIMIT_SERVICE_BURST=1000000",

@@ -92,7 +92,7 @@ func (b *bench) bank(ctx context.Context, name string, issuer *tokenIssuer, envi
 		return nil, err
 	}
 	k := &bank{system: s, store: transfer.NewStore(s.pool)}
-	if k.players, err = b.players(ctx, s, issuer); err != nil {
+	if k.players, err = b.players(ctx, s, issuer, playerCount); err != nil {
 		return nil, err
 	}
 	k.accounts, err = openAccounts(ctx, k.store, moneyAccounts, func(i int) string { return k.players[i%playerCount].userID })
@@ -112,13 +112,17 @@ func openAccounts(ctx context.Context, store *transfer.Store, n int, owner func(
 		if err != nil {
 			return nil, err
 		}
-		text := string(opened.Body)
-		text = text[strings.IndexByte(text, ':')+1 : strings.IndexByte(text, ',')]
-		if accounts[i], err = strconv.ParseInt(text, 10, 64); err != nil {
+		if accounts[i], err = openedAccount(opened.Body); err != nil {
 			return nil, err
 		}
 	}
 	return accounts, nil
+}
+
+// openedAccount returns the id in the answer to the opening of an account, its first field.
+func openedAccount(answer []byte) (int64, error) {
+	text := string(answer)
+	return strconv.ParseInt(text[strings.IndexByte(text, ':')+1:strings.IndexByte(text, ',')], 10, 64)
 }
 
 // anybody picks two accounts; one picks a sender, and always the same recipient.
