@@ -49,7 +49,7 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function,
 	ctx, cancel := context.WithTimeout(r.Context(), f.Timeout)
 	defer cancel()
 	out := r.WithContext(context.WithValue(ctx, targetKey{}, f.Name))
-	out.Header = passOn(r.Header, statement)
+	out.Header, out.Host = passOn(r.Header, statement), f.Name
 	if function := g.env.Here(f.Name); function != nil {
 		g.callHere(w, out, function)
 		return
@@ -62,41 +62,65 @@ func (g *gateway) forward(w http.ResponseWriter, r *http.Request, f fn.Function,
 
 // callHere has a function of this process write its answer itself.
 func (g *gateway) callHere(w http.ResponseWriter, r *http.Request, function http.Handler) {
-	own := &ownAnswer{writer: w}
+	own := &ownAnswer{writer: w, ctx: r.Context()}
+	defer func() {
+		if p := recover(); p != nil && own.begun {
+			panic(p)
+		} else if p != nil {
+			own.instead = fmt.Errorf("it ended with: %v", p)
+		}
+		switch {
+		case own.instead != nil:
+			w.Header().Del("WWW-Authenticate")
+			w.Header().Del("Retry-After")
+			g.unreachable(w, r, own.instead)
+		case !own.begun:
+			w.WriteHeader(http.StatusOK)
+		}
+	}()
 	function.ServeHTTP(own, r)
-	if own.refused {
-		w.Header().Del("WWW-Authenticate")
-		g.unreachable(w, r, errNotBelieved)
-	}
 }
 
-// ownAnswer is where a function of this process writes its answer to. A 401 stays here:
-// see errNotBelieved. It has no connection to set deadlines on, as functions in other
-// processes have none to the caller.
+// ownAnswer is where a function of this process writes its answer to. Some answers stay
+// here, as they do on their way from another process: a 401, see errNotBelieved, and a
+// failure after the caller has gone or the function's time is over. It has no connection
+// to set deadlines on, as functions in other processes have none to the caller.
 type ownAnswer struct {
 	writer  http.ResponseWriter
-	refused bool
+	ctx     context.Context
+	begun   bool
+	instead error // of an answer that stays here
 }
 
 func (o *ownAnswer) Header() http.Header { return o.writer.Header() }
 
 func (o *ownAnswer) WriteHeader(status int) {
-	if status == http.StatusUnauthorized {
-		o.refused = true
-		return
+	switch {
+	case o.begun || o.instead != nil:
+	case status == http.StatusUnauthorized:
+		o.instead = errNotBelieved
+	case status >= http.StatusInternalServerError && o.ctx.Err() != nil:
+		o.instead = o.ctx.Err()
+	default:
+		o.begun = true
+		o.writer.WriteHeader(status)
 	}
-	o.writer.WriteHeader(status)
 }
 
 func (o *ownAnswer) Write(text []byte) (int, error) {
-	if o.refused {
+	if o.WriteHeader(http.StatusOK); o.instead != nil {
 		return len(text), nil
 	}
 	return o.writer.Write(text)
 }
 
 // FlushError sends what was written of a stream.
-func (o *ownAnswer) FlushError() error { return http.NewResponseController(o.writer).Flush() }
+func (o *ownAnswer) FlushError() error {
+	if o.WriteHeader(http.StatusOK); o.instead != nil {
+		return nil
+	}
+	return http.NewResponseController(o.writer).Flush()
+}
 
 // answered checks a function's answer before it is passed on.
 func answered(response *http.Response) error {

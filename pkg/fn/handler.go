@@ -82,7 +82,7 @@ func (e *Env) wrap() (http.Handler, error) {
 // and clients would lose their body and token on the way.
 func clean(r *http.Request) bool {
 	escaped := r.URL.EscapedPath()
-	return path.Clean(escaped) == escaped
+	return strings.HasPrefix(escaped, "/") && path.Clean(escaped) == escaped
 }
 
 // readable refuses paths and queries that no store could hold.

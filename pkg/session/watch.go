@@ -29,9 +29,10 @@ type watch struct {
 	ended func()
 }
 
-// Watch calls ended when the session of a cookie does not exist any more, at most half a
-// second later, until stop is called; ended may be called more than once. While Redis does
-// not answer, nothing has ended. It neither opens the session nor extends its idle limit.
+// Watch calls ended when the session of a cookie does not exist any more, about half a
+// second later, until stop is called; ended may be called more than once, and once more
+// while stop returns. While Redis does not answer, nothing has ended. It neither opens the
+// session nor extends its idle limit.
 //
 // All watched sessions of a process are looked for together.
 func (s *Store) Watch(cookie string, ended func()) (stop func()) {

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -95,4 +96,38 @@ func TestLog(t *testing.T) {
 			t.Errorf("%s is in the log: …%s…", what, log[max(0, at-200):at+10])
 		}
 	}
+}
+
+// A caller who hangs up is not counted as our failure, though the function could not
+// finish.
+func TestHangUpIsNoFailure(t *testing.T) {
+	t.Parallel()
+	s := system.Start(t, "WAKES=false")
+	system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
+	tx, err := s.Pool.Begin(t.Context())
+	kit.Must(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT 1 FROM entitlement.entitlements FOR UPDATE`)
+	kit.Must(t, err)
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+system.GrantsPath, strings.NewReader(system.ChangeBody("u_1", "item1", "purchase", "p_2")))
+	kit.Must(t, err)
+	request.Header = http.Header{"Authorization": {"Bearer " + s.Writer}, "Content-Type": {"application/json"}, "Idempotency-Key": {"k2"}}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := http.DefaultClient.Do(request)
+		ended <- err
+	}()
+	kit.Eventually(t, "the grant waits for the row", func() bool {
+		return s.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 1
+	})
+	hangUp()
+	if err := <-ended; err == nil {
+		t.Fatal("the grant was answered")
+	}
+	kit.Eventually(t, "the request's line", func() bool { return strings.Count(s.Log.String(), `"msg":"request"`) == 2 })
+	if log := s.Log.String(); !strings.Contains(log, `"status":499`) {
+		t.Errorf("the log says %s, want the status 499", log)
+	}
+	kit.Must(t, tx.Rollback(t.Context()))
 }
