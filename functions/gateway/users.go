@@ -109,6 +109,7 @@ func explain(function string, response *http.Response, answer []byte) error {
 // rotated in the wrong order, a proxy changed the path), which the caller cannot change.
 var errNotBelieved = errors.New("it does not believe the gateway's statement; IDENTITY_VERIFY_KEYS must hold the key of IDENTITY_SIGNING_KEY, and nothing in between may change a method or path")
 
+// refused returns errNotBelieved for a 401.
 func refused(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return errNotBelieved

@@ -51,8 +51,8 @@ func (l *Limiter) Hold(ctx context.Context, p Places, key string) (leave func(),
 	if !l.held.take(key, p.Most) {
 		return nil, false
 	}
-	own := &place{l, key, rand.Text()}
-	if !own.count(ctx, p.Most) {
+	own := &place{key, rand.Text()}
+	if !l.count(ctx, own, p.Most) {
 		l.held.giveBack(key)
 		return nil, false
 	}
@@ -61,7 +61,7 @@ func (l *Limiter) Hold(ctx context.Context, p Places, key string) (leave func(),
 	}
 	return sync.OnceFunc(func() {
 		l.held.drop(own)
-		own.ask(context.WithoutCancel(ctx), func(ctx context.Context) (bool, error) {
+		l.askAboutPlaces(ctx, func(ctx context.Context) (bool, error) {
 			return true, l.client.ZRem(ctx, key, own.member).Err()
 		})
 		l.held.giveBack(key)
@@ -69,10 +69,7 @@ func (l *Limiter) Hold(ctx context.Context, p Places, key string) (leave func(),
 }
 
 // place is one that is held.
-type place struct {
-	limiter     *Limiter
-	key, member string
-}
+type place struct{ key, member string }
 
 // refreshBatch is the number of places refreshed in one round trip, which takes about a
 // millisecond: it has no more time than any other.
@@ -99,7 +96,7 @@ func (l *Limiter) refreshAll(places []*place) {
 	if len(places) == 0 {
 		return
 	}
-	places[0].ask(context.Background(), func(ctx context.Context) (bool, error) {
+	l.askAboutPlaces(context.Background(), func(ctx context.Context) (bool, error) {
 		pipe := l.client.Pipeline()
 		for _, p := range places {
 			holdScript.Eval(ctx, pipe, []string{p.key}, p.member, l.lifetime.Milliseconds(), 0)
@@ -110,15 +107,14 @@ func (l *Limiter) refreshAll(places []*place) {
 }
 
 // count reports whether the place is among most.
-func (p *place) count(ctx context.Context, most int) bool {
-	return p.ask(ctx, func(ctx context.Context) (bool, error) {
-		return holdScript.Run(ctx, p.limiter.client, []string{p.key}, p.member, p.limiter.lifetime.Milliseconds(), most).Bool()
+func (l *Limiter) count(ctx context.Context, p *place, most int) bool {
+	return l.askAboutPlaces(ctx, func(ctx context.Context) (bool, error) {
+		return holdScript.Run(ctx, l.client, []string{p.key}, p.member, l.lifetime.Milliseconds(), most).Bool()
 	})
 }
 
-// ask asks Redis; when that does not answer, it is true.
-func (p *place) ask(ctx context.Context, do func(context.Context) (bool, error)) bool {
-	l := p.limiter
+// askAboutPlaces asks Redis; when that does not answer, it is true.
+func (l *Limiter) askAboutPlaces(ctx context.Context, do func(context.Context) (bool, error)) bool {
 	ask, probe := l.mayAsk()
 	if !ask {
 		return true
