@@ -1,7 +1,9 @@
 package limit_test
 
 import (
+	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,4 +115,38 @@ func TestHoldWithoutRedis(t *testing.T) {
 		leave()
 	}
 	kit.Eventually(t, "nothing is open", func() bool { return client.Exists(t.Context(), key).Val() == 0 })
+}
+
+// onPipeline is a redis.Hook that calls do before the first pipeline is sent.
+type onPipeline struct {
+	once sync.Once
+	do   func()
+}
+
+func (o *onPipeline) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (o *onPipeline) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (o *onPipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		o.once.Do(o.do)
+		return next(ctx, commands)
+	}
+}
+
+// A place that is left while it is refreshed does not come back.
+func TestLeaveWhileRefreshed(t *testing.T) {
+	t.Parallel()
+	url := kit.Redis(t).URL()
+	l, client := brief(t, url)
+	leave, left := hold(t, l, "alice"), make(chan struct{})
+	client.AddHook(&onPipeline{do: func() {
+		go func() { leave(); close(left) }()
+		select { // it has to wait for this refresh, so that no more than a moment shows it
+		case <-left:
+		case <-time.After(300 * time.Millisecond):
+		}
+	}})
+	<-left
+	if n := connect(t, url).Exists(t.Context(), "open:limit:{streams:alice}").Val(); n != 0 {
+		t.Error("the place that was left is counted again")
+	}
 }
