@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +85,7 @@ func (j *joining) run(window time.Duration) func(context.Context) (float64, erro
 func rawJoin(ctx context.Context, client redis.UniversalClient) error {
 	const (
 		tag         = "{" + casual + "}"
-		fingerprint = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+		fingerprint = "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg"
 	)
 	waits, kept := still.Milliseconds(), still+matchmaking.Kept
 	now := time.Now().UnixMilli()
@@ -96,10 +97,7 @@ func rawJoin(ctx context.Context, client redis.UniversalClient) error {
 		tx.Get(ctx, "mm:active:"+tag+":"+user)
 		tx.ZCard(ctx, "mm:queue:"+tag)
 		tx.ZCard(ctx, "mm:due:"+tag)
-		tx.HSet(ctx, "mm:ticket:"+tag+":"+ticket, "user_id", user, "mode", casual, "status", matchmaking.Queued, "created_at", at,
-			"expires_at", expires, "attributes", anybody, "key", ticket, "level", 0,
-			"card", user+"\n"+at+"\n"+expires+"\n"+traceparent+"\n"+at+"\n\n")
-		tx.PExpire(ctx, "mm:ticket:"+tag+":"+ticket, kept)
+		tx.Set(ctx, "mm:ticket:"+tag+":"+ticket, strings.Join([]string{at, expires, user, traceparent, at, "", "", ticket, anybody, ""}, "\x00"), kept)
 		tx.Set(ctx, "mm:idemp:"+tag+":"+user+":"+ticket, fingerprint+" "+expires+" "+ticket, kept)
 		tx.Set(ctx, "mm:active:"+tag+":"+user, ticket, kept)
 		tx.ZAdd(ctx, "mm:queue:"+tag, redis.Z{Score: float64(now), Member: ticket})

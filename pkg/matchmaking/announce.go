@@ -185,11 +185,11 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 		return nil, unreachable(err)
 	}
 	pipe := a.Store.client.Pipeline()
-	known := map[string]*redis.SliceCmd{}
+	known := map[string]*redis.StringCmd{}
 	for _, e := range entries {
 		for _, m := range a.unhandled(e) {
 			if m.err == nil {
-				known[m.ID] = pipe.HMGet(ctx, ticketKey(mode, m.Players[0].TicketID), "session", "session_error")
+				known[m.ID] = pipe.GetRange(ctx, ticketKey(mode, m.Players[0].TicketID), 0, -1) // "" if it is gone
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 			if m.err != nil {
 				continue
 			}
-			if p, ok := placeOf(known[m.ID].Val()); ok {
+			if p, ok := placeOf(storedOf(known[m.ID].Val())); ok {
 				mutex.Lock()
 				places[m.ID] = p
 				mutex.Unlock()
@@ -225,15 +225,12 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 	return places, a.remember(ctx, mode, entries, places)
 }
 
-func placeOf(fields []any) (place, bool) {
-	if len(fields) < 2 || fields[0] == nil {
-		return place{}, false
-	}
-	if stored := text(fields[0]); stored != "" {
+func placeOf(t stored) (place, bool) {
+	if t.session != "" {
 		session := new(Session)
-		return place{session: session}, json.Unmarshal([]byte(stored), session) == nil
+		return place{session: session}, json.Unmarshal([]byte(t.session), session) == nil
 	}
-	return place{reason: text(fields[1])}, text(fields[1]) != ""
+	return place{reason: t.sessionError}, t.sessionError != ""
 }
 
 func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Duration) place {
@@ -251,26 +248,26 @@ func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Durat
 	return place{reason: noServer}
 }
 
-// remember writes the places to the tickets, before they are announced. If another
+// remember notes the places on the tickets, before they are announced. If another
 // worker was faster, its place wins and replaces ours in places.
 func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, places map[string]place) error {
 	pipe := a.Store.client.Pipeline()
-	written := map[string]*redis.Cmd{}
+	noted := map[string]*redis.Cmd{}
 	for _, e := range entries {
 		for _, m := range a.unhandled(e) {
 			p, ok := places[m.ID]
 			if !ok || p.err != nil {
 				continue
 			}
-			session := ""
+			what := sessionErrorWord + " " + p.reason
 			if p.session != nil {
 				encoded, err := json.Marshal(p.session)
 				if err != nil {
 					return err
 				}
-				session = string(encoded)
+				what = sessionWord + " " + string(encoded)
 			}
-			written[m.ID] = sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, m.Players[0].TicketID), ticketKey(mode, m.Players[1].TicketID)}, session, p.reason)
+			noted[m.ID] = sessionScript.Eval(ctx, pipe, []string{ticketKey(mode, m.Players[0].TicketID), ticketKey(mode, m.Players[1].TicketID)}, what)
 		}
 	}
 	if pipe.Len() == 0 {
@@ -279,12 +276,12 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 	if _, err := pipe.Exec(ctx); err != nil {
 		return unreachable(err)
 	}
-	for matchID, command := range written {
-		stored, err := command.Slice()
+	for matchID, command := range noted {
+		what, err := command.Text()
 		if err != nil {
 			return unreachable(err)
 		}
-		if p, ok := placeOf(stored); ok {
+		if p, ok := placeOf(stored{}.with(what)); ok {
 			places[matchID] = p
 		}
 	}

@@ -45,7 +45,7 @@ func TestWrongTypeChangesNothing(t *testing.T) {
 				t.Fatalf("%s exists: %v, want %v", key, had, want)
 			}
 			kit.Must(t, s.client.Del(ctx, key).Err())
-			if kind == "idemp" || kind == "active" {
+			if kind == "idemp" || kind == "active" || kind == "ticket" {
 				kit.Must(t, s.client.RPush(ctx, key, "a list").Err())
 			} else {
 				kit.Must(t, s.client.Set(ctx, key, "a text", 0).Err())

@@ -9,19 +9,18 @@
 -- Returns {'GONE'} if this user has no such ticket, {'CANCELLED'} if this call cancelled
 -- it, and otherwise {'OVER'}: nothing is changed.
 
-if redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return { 'GONE' } end
+local text = redis.call('GET', KEYS[5])
+if not text or ticket_of(ARGV[4], text).user ~= ARGV[5] then return { 'GONE' } end
 local ticket = fetch(ARGV[4])
 if not ticket then return { 'OVER' } end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', due)
 for pool in pools(ticket.put) do redis.call('ZCARD', pool_key(ticket.level, pool)) end
-redis.call('HSET', KEYS[5], 'status', 'CANCELLED')
+note(ticket.id, 'CANCELLED')
 leave(ticket.id, ticket)
 settle()
 -- Repeated joins and cancels must not fill Redis.
-local ending = { KEYS[5] }
-local key = redis.call('HGET', KEYS[5], 'key')
-if key then ending[2] = idemp_key(ARGV[5], key) end
+local ending = { KEYS[5], idemp_key(ticket.user, ticket.key) }
 if redis.pcall('GET', KEYS[6]) == ticket.id then ending[#ending + 1] = KEYS[6] end
 for _, each in ipairs(ending) do redis.call('PEXPIRE', each, ARGV[6]) end
 return { 'CANCELLED' }

@@ -2,7 +2,7 @@ package matchmaking
 
 import (
 	"context"
-	"encoding/hex"
+	"encoding/base64"
 	"fmt"
 	"time"
 
@@ -56,7 +56,7 @@ func (s *Store) Join(ctx context.Context, j Join) (joined Joined, replayed bool,
 			key("idemp", mode.Name) + ":" + j.UserID + ":" + j.Key,
 			activeKey(mode.Name, j.UserID),
 		},
-		random, j.UserID, j.Attributes.text, hex.EncodeToString(fingerprint), s.rules.TTL.Milliseconds(), Kept.Milliseconds(),
+		random, j.UserID, j.Attributes.text, base64.RawStdEncoding.EncodeToString(fingerprint), s.rules.TTL.Milliseconds(), Kept.Milliseconds(),
 		s.rules.QueueLimit, put, ask, skill, j.Traceparent, j.Key)
 	if err != nil {
 		return Joined{}, false, err

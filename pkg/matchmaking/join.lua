@@ -48,14 +48,10 @@ for pool in pools(put) do redis.call('ZCARD', pool_key(0, pool)) end
 -- Redis' time.
 local micros = time[2] % 1000
 local id = mode .. '_' .. base32(now, 10) .. base32(7 * 2048 + math.floor(micros * 2048 / 1000), 3) .. random
-local ticket = ticket_key(id)
 local expires = now + ARGV[8]
 local kept = ARGV[8] + ARGV[9]
 local score = ranked and ARGV[13] or now
-redis.call('HSET', ticket, 'user_id', user, 'mode', mode, 'status', 'QUEUED', 'created_at', now, 'expires_at', expires,
-	'attributes', ARGV[6], 'key', ARGV[15], 'level', 0,
-	'card', to_card({ user = user, created = now, expires = expires, trace = ARGV[14], score = score, put = put, ask = ARGV[12] }))
-redis.call('PEXPIRE', ticket, kept)
+redis.call('SET', ticket_key(id), struct.pack(fields, now_text, string.format('%.0f', expires), user, ARGV[14], score, put, ARGV[12], ARGV[15], ARGV[6]), 'PX', kept)
 redis.call('SET', KEYS[5], fingerprint .. ' ' .. expires .. ' ' .. id, 'PX', kept)
 redis.call('SET', KEYS[6], id, 'PX', kept)
 redis.call('ZADD', queue, now, id)

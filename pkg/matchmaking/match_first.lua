@@ -10,6 +10,7 @@
 local limit = #ARGV - 4 -- two tickets a pair
 return pass(tonumber(ARGV[4]), limit, function()
 	local ids = redis.call('ZRANGE', queue, 0, limit - 1)
+	load(ids)
 	local first
 	for _, id in ipairs(ids) do
 		local ticket, over, rest = fetch(id)

@@ -18,6 +18,7 @@ local looks = (#ARGV - 4) / 2
 local function due_now()
 	local ids = redis.call('ZRANGE', due, '-inf', now, 'BYSCORE', 'LIMIT', 0, looks)
 	table.sort(ids)
+	load(ids)
 	return ids
 end
 
@@ -32,7 +33,8 @@ local function look_again(ticket, level)
 			keep(key, ticket.expires - now + 60000)
 			known[key] = true
 		end
-		redis.call('HSET', ticket_key(ticket.id), 'level', level)
+		ticket.level = level
+		note(ticket.id, 'level ' .. level)
 	end
 	if ranked and level < top then
 		redis.call('ZADD', due, ticket.created + (level + 1) * widen_every, ticket.id)

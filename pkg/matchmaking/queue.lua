@@ -11,10 +11,9 @@
 -- ARGV[2] string  skill windows, narrow to wide, separated by commas; empty where skill does not count
 -- ARGV[3] int     time in ms after which a ticket's window becomes the next one
 --
--- Other keys: mm:ticket:{mode}:<id>, a hash, and, for modes with rules,
+-- Other keys: mm:ticket:{mode}:<id>, a string (see ticket_of), and, for modes with rules,
 -- mm:pool:{mode}:<level>:<pool>, a sorted set: ticket id -> skill, or created_at where
--- skill does not count. A ticket's level is the index of its window; its card has, in
--- one field, everything that a pass needs.
+-- skill does not count. A ticket's level is the index of its window.
 --
 -- A ticket's id begins with Redis' time of joining (see join.lua): ids sort by waiting
 -- time, the longest first.
@@ -34,6 +33,7 @@ local top = math.max(#windows - 1, 0) -- the last level
 -- now is in ms, by Redis' own clock, whichever process calls.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_text = string.format('%.0f', now)
 
 local function ticket_key(id) return 'mm:ticket:{' .. mode .. '}:' .. id end
 local function idemp_key(user, key) return 'mm:idemp:{' .. mode .. '}:' .. user .. ':' .. key end
@@ -44,29 +44,53 @@ local function pools(list) return string.gmatch(list, '[^\t]+') end
 -- keep extends a pool's life to ms at least: other tickets in it may wait longer.
 local function keep(key, ms) redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms)) end
 
--- A card has one line for each of: user_id, created_at, expires_at, traceparent, score in
--- pools, the pools that the ticket is in (put), and those of the tickets that it agrees
--- with (ask), both separated by tabs and empty where the mode has no rules.
-local function to_card(t)
-	return table.concat({ t.user, t.created, t.expires, t.trace, t.score, t.put, t.ask }, '\n')
+-- A ticket is a text that only grows, which takes half the memory of a hash; a pass reads
+-- those that it needs at once and adds a few bytes to each. Every field ends with a zero
+-- byte. First come the fields that stay: created_at, expires_at, user_id, traceparent, score
+-- in pools, the pools that it is in (put) and those of the tickets that it agrees with
+-- (ask), both separated by tabs and empty where the mode has no rules, the caller's key,
+-- and attributes (JSON). Then comes what happened: "level <number>",
+-- "MATCHED <match id> <matched_at> <user_id of the other>", "CANCELLED" or "EXPIRED", and
+-- after a match "session <JSON>" or "session_error <text>".
+local fields = 'sssssssss'
+
+local function ticket_of(id, text)
+	local created, expires, user, trace, score, put, ask, key, _, rest = struct.unpack(fields, text)
+	local t = {
+		id = id, created = tonumber(created), expires = tonumber(expires), user = user, trace = trace, score = tonumber(score),
+		put = put, ask = ask, key = key, level = 0,
+	}
+	for word, number in string.gmatch(string.sub(text, rest), '(%a+) ?(%d*)%Z*%z') do
+		if word == 'level' then t.level = tonumber(number) else t.over = true end
+	end
+	return t
 end
 
-local function from_card(card)
-	local t, created, expires, score = {}
-	t.user, created, expires, t.trace, score, t.put, t.ask = string.match(card, '^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n(.*)$')
-	t.created, t.expires, t.score = tonumber(created), tonumber(expires), tonumber(score)
-	return t
+-- note adds to a ticket what happened to it. Its TTL stays.
+local function note(id, what) redis.call('APPEND', ticket_key(id), what .. '\0') end
+
+-- tickets are those that this script has read, by id; false for one that is gone.
+local tickets = {}
+
+-- load reads tickets together, which is much faster than one by one. A key of another
+-- type is no ticket.
+local function load(ids)
+	if #ids == 0 then return end
+	local keys = {}
+	for i, id in ipairs(ids) do keys[i] = ticket_key(id) end
+	for i, text in ipairs(redis.call('MGET', unpack(keys))) do
+		tickets[ids[i]] = text and ticket_of(ids[i], text)
+	end
 end
 
 -- fetch returns a ticket that may be matched. Otherwise it returns nil, whether the
 -- ticket is gone or expired (not matched or cancelled), and the rest of it.
 local function fetch(id)
-	local f = redis.pcall('HMGET', ticket_key(id), 'status', 'card', 'level')
-	if f.err or not f[2] then return nil, true end
-	local t = from_card(f[2])
-	t.id, t.level = id, tonumber(f[3])
-	if f[1] == 'QUEUED' and t.expires > now then return t, false end
-	return nil, f[1] == 'QUEUED', t
+	if tickets[id] == nil then load({ id }) end
+	local t = tickets[id]
+	if not t then return nil, true end
+	if not t.over and t.expires > now then return t, false end
+	return nil, not t.over, t
 end
 
 -- leave removes a ticket from its pools now, and from the queue at settle.
@@ -83,7 +107,7 @@ local function drop(id, over, ticket)
 	leave(id, ticket)
 	if not over then return end
 	expired = expired + 1
-	if ticket then redis.call('HSET', ticket_key(id), 'status', 'EXPIRED') end
+	if ticket then note(id, 'EXPIRED') end
 end
 
 -- settle removes the tickets of leave from the queue: together, which is twice as fast.
@@ -191,11 +215,12 @@ local function next_ids() return ARGV[5 + 2 * #made], ARGV[6 + 2 * #made] end
 -- events.go documents the lines of a match.
 local function pair(a, b)
 	local match_id, event_id = next_ids()
-	redis.call('HSET', ticket_key(a.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. b.user)
-	redis.call('HSET', ticket_key(b.id), 'status', 'MATCHED', 'match_id', match_id, 'peer', now .. ' ' .. a.user)
+	local match = 'MATCHED ' .. match_id .. ' ' .. now_text .. ' '
+	note(a.id, match .. b.user)
+	note(b.id, match .. a.user)
 	local n = #entry
 	entry[n + 1] = match_id
-	entry[n + 2] = table.concat({ event_id, now, a.trace .. ' ' .. b.trace, a.id, a.user, b.id, b.user }, '\n')
+	entry[n + 2] = table.concat({ event_id, now_text, a.trace .. ' ' .. b.trace, a.id, a.user, b.id, b.user }, '\n')
 	leave(a.id, a)
 	leave(b.id, b)
 	made[#made + 1] = { match_id, a.created, b.created }

@@ -27,8 +27,8 @@ func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error
 	if len(answer) == 0 {
 		return Ticket{}, ErrNotFound
 	}
-	now, fields := moment(number(answer[0])), fieldsOf(answer[1])
-	ticket := ticketOf(ticketID, fields)
+	now, stored := moment(number(answer[0])), storedOf(text(answer[1]))
+	ticket := stored.ticket(mode.Name, ticketID)
 	switch {
 	case len(answer) > 2:
 		facts := factsOf(now, answer[2].([]any))
@@ -36,14 +36,14 @@ func (s *Store) Get(ctx context.Context, userID, ticketID string) (Ticket, error
 	case ticket.Status == Queued:
 		ticket.Status = Expired // no pass has run since
 	case ticket.Status == Matched:
-		ticket.Made = madeOf(fields)
+		ticket.Made = stored.made()
 	}
 	return ticket, nil
 }
 
 // Changed reports for each ticket whether it may have changed since it was read: a
-// QUEUED one may have ended, a MATCHED one may have its session. It reads a few fields
-// in one round trip and runs no script, which is much cheaper than Get. If this
+// QUEUED one may have ended, a MATCHED one may have its session. It reads their texts in
+// one round trip and runs no script, which is much cheaper than Get. If this
 // process's clock is ahead of Redis', it reports a change a little early. Its error is
 // fault.Unavailable.
 func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
@@ -51,21 +51,21 @@ func (s *Store) Changed(ctx context.Context, tickets []Ticket) ([]bool, error) {
 	failed, failure := 0, error(nil)
 	for batch := range slices.Chunk(tickets, changedBatch) {
 		pipe := s.client.Pipeline()
-		answers := make([]*redis.SliceCmd, len(batch))
+		answers := make([]*redis.StringCmd, len(batch))
 		for i, t := range batch {
-			answers[i] = pipe.HMGet(ctx, ticketKey(t.Mode, t.ID), "status", "session", "session_error")
+			answers[i] = pipe.GetRange(ctx, ticketKey(t.Mode, t.ID), 0, -1) // "" if it is gone
 		}
 		_, _ = pipe.Exec(ctx) // each answer has its own error
 		for i, t := range batch {
-			fields, err := answers[i].Result()
+			text, err := answers[i].Result()
 			if err != nil { // the node of its mode is away: no known change
 				failed, failure = failed+1, err
 				changed = append(changed, false)
 				continue
 			}
-			status, placed := text(fields[0]), text(fields[1]) != "" || text(fields[2]) != ""
+			now := storedOf(text)
 			over := t.Status == Queued && !time.Now().Before(t.ExpiresAt)
-			changed = append(changed, status != t.Status || over || placed && t.Status == Matched)
+			changed = append(changed, now.status != t.Status || over || now.placed() && t.Status == Matched)
 		}
 	}
 	if failed > 0 && failed == len(tickets) {
@@ -120,34 +120,68 @@ func (s *Store) modeOf(ticketID string) (Mode, error) {
 	return mode, nil
 }
 
-func fieldsOf(answer any) map[string]string {
-	list, _ := answer.([]any)
-	fields := make(map[string]string, len(list)/2)
-	for i := 0; i+1 < len(list); i += 2 {
-		fields[text(list[i])] = text(list[i+1])
-	}
-	return fields
+// stored is a ticket as queue.lua writes it. Of a text that ends early, what is missing is
+// empty.
+type stored struct {
+	status                       string
+	match                        string // its id, matched_at and the other's user id
+	session, sessionError        string
+	created, expires, attributes string
 }
 
-func ticketOf(ticketID string, fields map[string]string) Ticket {
+// staying is the number of fields that stay, before those of what happened.
+const staying = 9
+
+func storedOf(text string) stored {
+	fields := strings.Split(text, "\x00")
+	if len(fields) <= staying {
+		return stored{}
+	}
+	s := stored{status: Queued, created: fields[0], expires: fields[1], attributes: fields[8]}
+	for _, field := range fields[staying:] {
+		s = s.with(field)
+	}
+	return s
+}
+
+// with is the ticket after something happened to it.
+func (s stored) with(field string) stored {
+	switch word, rest, _ := strings.Cut(field, " "); word {
+	case Matched, Cancelled, Expired:
+		s.status, s.match = word, rest
+	case sessionWord:
+		s.session = rest
+	case sessionErrorWord:
+		s.sessionError = rest
+	}
+	return s
+}
+
+// Words before a session, and before why there is none.
+const (
+	sessionWord      = "session"
+	sessionErrorWord = "session_error"
+)
+
+// placed reports whether it is decided where the match is played.
+func (s stored) placed() bool { return s.session != "" || s.sessionError != "" }
+
+func (s stored) ticket(mode, ticketID string) Ticket {
 	ticket := Ticket{
-		ID: ticketID, Mode: fields["mode"], Status: fields["status"],
-		CreatedAt: millis(fields["created_at"]), ExpiresAt: millis(fields["expires_at"]),
+		ID: ticketID, Mode: mode, Status: s.status, CreatedAt: millis(s.created), ExpiresAt: millis(s.expires),
 		Attributes: map[string]any{},
 	}
-	_ = json.Unmarshal([]byte(fields["attributes"]), &ticket.Attributes) // join.lua wrote it
+	_ = json.Unmarshal([]byte(s.attributes), &ticket.Attributes) // join.lua wrote it
 	return ticket
 }
 
-func madeOf(fields map[string]string) *Made {
-	at, peer, _ := strings.Cut(fields["peer"], " ")
-	made := &Made{
-		MatchID: fields["match_id"], MatchedAt: millis(at), PeerUserIDs: []string{peer},
-		SessionError: fields["session_error"],
-	}
-	if session := fields["session"]; session != "" {
+func (s stored) made() *Made {
+	matchID, rest, _ := strings.Cut(s.match, " ")
+	at, peer, _ := strings.Cut(rest, " ")
+	made := &Made{MatchID: matchID, MatchedAt: millis(at), PeerUserIDs: []string{peer}, SessionError: s.sessionError}
+	if s.session != "" {
 		made.Session = new(Session)
-		if json.Unmarshal([]byte(session), made.Session) != nil {
+		if json.Unmarshal([]byte(s.session), made.Session) != nil {
 			made.Session = nil
 		}
 	}

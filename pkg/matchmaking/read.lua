@@ -5,15 +5,15 @@
 -- ARGV[5] string  user_id of the caller
 -- ARGV[6] int     most matches that may wait to be announced
 --
--- Returns {} if this user has no such ticket. Otherwise {now, fields}, and for a waiting
+-- Returns {} if this user has no such ticket. Otherwise {now, its text}, and for a waiting
 -- ticket also {position from 0, depth, passed_at, matched_at, wait_ms, the time of its
 -- next examination (ms, 0 for none), its level, whether matching is paused, whether there
 -- is a partner, whether others agree with it}.
 
-local fields = redis.call('HGETALL', KEYS[5])
-if #fields == 0 or redis.call('HGET', KEYS[5], 'user_id') ~= ARGV[5] then return {} end
+local text = redis.call('GET', KEYS[5])
+if not text or ticket_of(ARGV[4], text).user ~= ARGV[5] then return {} end
 local ticket = fetch(ARGV[4])
-if not ticket then return { now, fields } end
+if not ticket then return { now, text } end
 
 local position = redis.call('ZRANK', queue, ticket.id) or 0
 local depth = redis.call('ZCARD', queue)
@@ -42,7 +42,7 @@ if ticket.put ~= '' and found and not paused then
 	found = partner(ticket, math.min(ticket.level, top), false)
 	agreeing = found or agrees()
 end
-return { now, fields, {
+return { now, text, {
 	position, depth, tonumber(numbers[1] or nil) or 0, tonumber(numbers[2] or nil) or 0, tonumber(numbers[3] or nil) or -1,
 	tonumber(redis.call('ZSCORE', due, ticket.id)) or 0, ticket.level,
 	paused and 1 or 0, found and 1 or 0, agreeing and 1 or 0,

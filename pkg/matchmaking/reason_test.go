@@ -104,9 +104,10 @@ func TestChanged(t *testing.T) {
 		want("it is matched", true, waiting)
 		matched := s.get(a, one)
 		want("it is matched and has no session yet", false, matched)
-		for field, value := range map[string]string{"session": `{}`, "session_error": "no_server"} {
-			kit.Must(t, s.client.HSet(t.Context(), ticketKey(one), "session", "", "session_error", "", field, value).Err())
-			want("it has a "+field, true, matched)
+		text := s.client.Get(t.Context(), ticketKey(one)).Val()
+		for _, placed := range []string{"session {}", "session_error no_server"} {
+			kit.Must(t, s.client.Set(t.Context(), ticketKey(one), text+placed+"\x00", time.Minute).Err())
+			want("it has a "+placed, true, matched)
 		}
 		other := s.get(b, two)
 		kit.Must(t, s.client.Del(t.Context(), ticketKey(two)).Err())

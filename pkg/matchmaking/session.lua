@@ -1,21 +1,17 @@
--- Writes a match's session to both of its tickets, once, and returns the stored one: of
--- two workers with the same match, both announce the same session.
+-- Notes a match's session on both of its tickets, once, and returns the noted one: of two
+-- workers with the same match, both announce the same session.
 --
--- KEYS[1], KEYS[2] string  mm:ticket:{mode}:<id> of both
--- ARGV[1] string  session (JSON), or empty
--- ARGV[2] string  session_error, or empty
---
--- Returns {session, session_error}.
+-- KEYS[1], KEYS[2] string  mm:ticket:{mode}:<id> of both, see queue.lua
+-- ARGV[1] string  "session <JSON>" or "session_error <text>"
 
-local place = { ARGV[1], ARGV[2] }
+local noted, without = nil, {}
 for _, ticket in ipairs(KEYS) do
-	local stored = redis.call('HMGET', ticket, 'session', 'session_error')
-	if stored[1] then place = { stored[1], stored[2] or '' } end
+	local text = redis.call('GET', ticket)
+	local before = text and string.match(text, '%z(session[ _]%Z*)')
+	noted = noted or before
+	-- A vanished ticket must not come back without expiry.
+	if text and not before then without[#without + 1] = ticket end
 end
-for _, ticket in ipairs(KEYS) do
-	-- A vanished ticket must not come back as a hash without expiry.
-	if redis.call('EXISTS', ticket) == 1 then
-		redis.call('HSET', ticket, 'session', place[1], 'session_error', place[2])
-	end
-end
-return place
+noted = noted or ARGV[1]
+for _, ticket in ipairs(without) do redis.call('APPEND', ticket, noted .. '\0') end
+return noted

@@ -33,9 +33,9 @@ func wantWhole(s *system.System) map[string]map[string]string {
 			}
 			continue
 		case "ticket":
-			ticket := client.HGetAll(ctx, key).Val()
+			ticket := ticketFields(client.Get(ctx, key).Val())
 			tickets[id] = ticket
-			for _, field := range []string{"user_id", "mode", "status", "created_at", "expires_at", "attributes", "level", "card"} {
+			for _, field := range []string{"user_id", "created_at", "expires_at", "score", "attributes"} {
 				if ticket[field] == "" {
 					s.T.Errorf("ticket %s has no %s: %v", id, field, ticket)
 				}
@@ -73,10 +73,29 @@ func wantWhole(s *system.System) map[string]map[string]string {
 			continue
 		}
 		for i, one := range both {
-			if _, peer, _ := strings.Cut(one["peer"], " "); peer != both[1-i]["user_id"] || peer == one["user_id"] {
+			if peer := one["peer"]; peer != both[1-i]["user_id"] || peer == one["user_id"] {
 				s.T.Errorf("the tickets of match %s do not name each other: %v", id, both)
 			}
 		}
 	}
 	return tickets
+}
+
+// ticketFields reads a ticket as pkg/matchmaking/queue.lua documents it.
+func ticketFields(text string) map[string]string {
+	names := []string{"created_at", "expires_at", "user_id", "traceparent", "score", "put", "ask", "key", "attributes"}
+	fields := map[string]string{"status": matchmaking.Queued}
+	for i, field := range strings.Split(text, "\x00") {
+		if i < len(names) {
+			fields[names[i]] = field
+			continue
+		}
+		switch what := strings.Fields(field); {
+		case len(what) == 4 && what[0] == matchmaking.Matched:
+			fields["status"], fields["match_id"], fields["peer"] = what[0], what[1], what[3]
+		case field == matchmaking.Cancelled || field == matchmaking.Expired:
+			fields["status"] = field
+		}
+	}
+	return fields
 }

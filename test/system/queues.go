@@ -88,7 +88,7 @@ func (s *System) Queues() string {
 	kit.Must(s.T, err)
 	for i, key := range keys {
 		if strings.HasPrefix(key, "mm:ticket:") {
-			keys[i] += "=" + client.HGet(s.T.Context(), key, "status").Val()
+			keys[i] += "=" + client.Get(s.T.Context(), key).Val()
 		}
 	}
 	slices.Sort(keys)
