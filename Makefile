@@ -103,7 +103,7 @@ lint: tools ## Check Go (.golangci.yaml), protobuf, and that generated files and
 		echo "golangci-lint in $$module"; (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...) || exit 1; done
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
-	@for module in $(MODULES) infra/tools/func infra/tools/prometheus test/conformance/queueproxy; do \
+	@for module in $(MODULES) infra/tools/func infra/tools/prometheus infra/bench/peers test/conformance/queueproxy; do \
 		(cd $$module && go mod tidy -diff) || { echo "run go mod tidy in $$module"; exit 1; }; done
 	@echo "lint: ok"
 
@@ -158,6 +158,10 @@ bench: ## Measure ours beside the limits and the naive ways, in one run (minutes
 .PHONY: bench-against
 bench-against: ## Measure this tree beside the commit REF, by turns (minutes)
 	go run ./infra/bench -against '$(or $(REF),$(error say which commit: make bench-against REF=main~5))'
+
+.PHONY: bench-peers
+bench-peers: ## Measure beside River, Watermill and Nakama, which it builds first (minutes)
+	go run ./infra/bench -peers
 
 .PHONY: migrate
 migrate: ## Bring the databases of DATABASE_URL up to date

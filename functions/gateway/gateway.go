@@ -47,9 +47,10 @@ func New(e *fn.Env) error {
 	}
 	e.Authorize, e.ContinuesTrace = g.admit, g.fromService
 	for _, f := range e.Registry() {
+		places := make(desk, e.Settings.RequestsPerFunction)
 		for _, route := range f.Routes {
 			if e.Serves(route) && f.Name != e.Function.Name {
-				e.Mux.HandleFunc(route.Pattern(), g.route(f, route))
+				e.Mux.HandleFunc(route.Pattern(), g.route(f, route, places))
 			}
 		}
 	}
@@ -95,10 +96,15 @@ func build(e *fn.Env) (*gateway, error) {
 	return g, nil
 }
 
-// route forwards requests of one route to the function that has it.
-func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
+// route forwards requests of one route to the function that has it, while places has one.
+func (g *gateway) route(f fn.Function, route fn.Route, places desk) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if err := places.enter(); err != nil {
+			g.turnAway(w, r, route, err)
+			return
+		}
 		caller, err := g.admit(w, r, route)
+		places.leave() // a body that comes slowly, and a stream, must hold none
 		switch {
 		case err != nil && route.Page:
 			g.refuseVisitor(w, r, err)
@@ -116,6 +122,11 @@ func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 			g.forwardStream(w, r, f, caller)
 			return
 		}
+		if err := places.enterAgain(); err != nil {
+			g.turnAway(w, r, route, err)
+			return
+		}
+		defer places.leave()
 		if route.Page {
 			r = r.WithContext(context.WithValue(r.Context(), pageKey{}, true))
 		}

@@ -39,7 +39,7 @@ func New(e *fn.Env) error {
 	// holds up no other.
 	source := func(name string, c outbox.RelayConfig) tick.Source {
 		c.Policy, c.Worker, c.Log = e.Policy(), e.Worker(), e.Logger()
-		return tick.Source{Name: name, Step: outbox.NewRelay(c).Step}
+		return tick.Source{Name: name, Step: outbox.NewRelay(c).Step, AtOnce: outbox.AtOnce}
 	}
 	notify, settle := e.Waker("notify"), e.Waker("settle")
 	e.Tick(

@@ -159,7 +159,7 @@ func (b *bench) contender(ctx context.Context, name, short, program string, issu
 		{"grant, 1 client", grants(1), nil},
 		{"grant, 64 clients", grants(64), nil},
 		{"replay of a grant, 32 clients", replays, nil},
-		{"transfer with the request for its key, 32 clients", c.bank.transfers(b, (*customer).sendWithKey, c.bank.anybody), nil},
+		{"transfer with the request for its key, 32 clients", c.bank.transfers(b, (*customer).sendWithKey, among(moneyAccounts)), nil},
 	}
 	for _, p := range []*probe{
 		{name: "GET /v1/me, bearer token, 32 clients", asks: me(c.alone, c.bank.players, byBearer)},

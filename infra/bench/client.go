@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -83,11 +84,19 @@ func (c *client) answered(request []byte, want string) ([]byte, error) {
 		return nil, err
 	}
 	if status != want {
-		return nil, fmt.Errorf("status %s: %.500s", status, body)
+		err := &unexpected{status, fmt.Sprintf("%.500s", body)}
+		_, discarded := c.in.Discard(length)
+		return nil, errors.Join(err, discarded)
 	}
 	_, err = c.in.Discard(length) // Peek's bytes stay until the next read
 	return body, err
 }
+
+// unexpected is an answer that is not the one that was wanted. The connection can be used
+// again.
+type unexpected struct{ status, body string }
+
+func (u *unexpected) Error() string { return "status " + u.status + ": " + u.body }
 
 // readHead reads an answer's status line and headers; length is -1 when they have none.
 func (c *client) readHead() (status string, length int, err error) {
@@ -124,11 +133,16 @@ func randomKey() string { return strconv.FormatInt(1e17+rand.Int64N(9e17), 10) }
 
 // grants lets clients make new grants through the gateway at address.
 func (b *bench) grants(ctx context.Context, address string, clients int, window time.Duration) (float64, error) {
-	return load(ctx, clients, window, func(ctx context.Context) (func() error, func(), error) {
-		c, err := dial(ctx, address, b.token)
+	return load(ctx, clients, window, granter(address, b.token))
+}
+
+// granter opens clients that make new grants.
+func granter(address, token string) func(context.Context) (func() error, func(), error) {
+	return func(ctx context.Context) (func() error, func(), error) {
+		c, err := dial(ctx, address, token)
 		if err != nil {
 			return nil, nil, err
 		}
 		return func() error { return c.grant(randomUser(), randomKey()) }, c.close, nil
-	})
+	}
 }

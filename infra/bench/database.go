@@ -22,6 +22,26 @@ func (b *bench) database(ctx context.Context, name string) (string, error) {
 
 // databaseOf is database with the migrations of a build of infra/miniserver.
 func (b *bench) databaseOf(ctx context.Context, program, name string) (string, error) {
+	database, err := b.emptyDatabase(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	migrate := exec.CommandContext(ctx, program, "migrate")
+	migrate.Env = []string{"DATABASE_URL=" + database}
+	if printed, err := migrate.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s migrate: %w: %s", program, err, printed)
+	}
+	pool, err := postgres.Open(database, 1, "cache_statement", nil)
+	if err != nil {
+		return "", err
+	}
+	defer pool.Close()
+	_, err = entitlement.NewStore(pool, time.Hour).EnsureAudit(ctx, entitlement.Retention{AuditMonths: 1})
+	return database, err
+}
+
+// emptyDatabase makes a database without tables and returns its URL.
+func (b *bench) emptyDatabase(ctx context.Context, name string) (string, error) {
 	name = "bench_" + name
 	b.databases = append(b.databases, name)
 	if err := errors.Join(
@@ -35,18 +55,7 @@ func (b *bench) databaseOf(ctx context.Context, program, name string) (string, e
 		return "", err
 	}
 	u.Path = "/" + name
-	migrate := exec.CommandContext(ctx, program, "migrate")
-	migrate.Env = []string{"DATABASE_URL=" + u.String()}
-	if printed, err := migrate.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%s migrate: %w: %s", program, err, printed)
-	}
-	pool, err := postgres.Open(u.String(), 1, "cache_statement", nil)
-	if err != nil {
-		return "", err
-	}
-	defer pool.Close()
-	_, err = entitlement.NewStore(pool, time.Hour).EnsureAudit(ctx, entitlement.Retention{AuditMonths: 1})
-	return u.String(), err
+	return u.String(), nil
 }
 
 func (b *bench) admin(ctx context.Context, sql string) error {

@@ -7,6 +7,7 @@
 //	go run ./infra/bench -quick            # small counts: does it work
 //	go run ./infra/bench -only relay,claim
 //	go run ./infra/bench -against v1.2    # this tree beside another commit
+//	go run ./infra/bench -peers           # beside River, Watermill and Nakama
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -41,9 +43,11 @@ var experiments = []struct {
 	{"drained", (*bench).drained},
 	{"front", (*bench).front},
 	{"streams", (*bench).streams},
+	{"overload", (*bench).overload},
 	{"footprint", (*bench).footprint},
 	{"matchmaking", (*bench).matchmaking},
 	{"transfer", (*bench).transfer},
+	{"curves", (*bench).curves},
 }
 
 func main() {
@@ -62,9 +66,12 @@ func main() {
 	quick := flag.Bool("quick", false, "small counts: shows that it works, not how fast")
 	out := flag.String("out", filepath.Join(".local", "bench", "result.md"), "where the table is written to")
 	serve := flag.String("serve", "", "a build of infra/miniserver to measure, instead of building it")
+	most := flag.Int("most", 100_000, "the most events, players and accounts of curves")
+	beside := flag.Bool("peers", false, "measure beside other projects (River, Watermill, Nakama), which are built first; nothing else is measured then")
 	other := flag.String("against", "", "a commit that this tree is measured beside, over HTTP; nothing else is measured then")
 	flag.Parse()
 
+	debug.SetGCPercent(200) // as infra/miniserver: parts of the system run in this process
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, maxRun)
@@ -79,9 +86,9 @@ func main() {
 			os.Exit(2)
 		}
 	}
-	b := &bench{dir: filepath.Join(".local", "bench"), sizes: fullSizes, serve: *serve, other: *other, began: time.Now()}
+	b := &bench{dir: filepath.Join(".local", "bench"), sizes: fullSizes, serve: *serve, other: *other, beside: *beside, most: *most, began: time.Now()}
 	if *quick {
-		b.sizes = quickSizes
+		b.sizes, b.most = quickSizes, min(*most, 1_000)
 	}
 	if err := b.run(ctx, chosen, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -109,6 +116,11 @@ func (b *bench) run(ctx context.Context, chosen []string, out string) (err error
 	}
 	if b.other != "" {
 		measure("against "+b.other, (*bench).against)
+		chosen = nil
+	}
+	if b.beside {
+		measure("outboxes", (*bench).outboxes)
+		measure("games", (*bench).games)
 		chosen = nil
 	}
 	for _, e := range experiments {

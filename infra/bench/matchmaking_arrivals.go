@@ -30,8 +30,8 @@ func (w *waits) add(other waits) {
 	w.answered, w.refused = append(w.answered, other.answered...), w.refused+other.refused
 }
 
-// arrivals lets n players join and returns how long they waited.
-func arrivals(ctx context.Context, address string, q *queues, players []player, n int) (waits, error) {
+// arrivals lets n players join, so many a second, and returns how long they waited.
+func arrivals(ctx context.Context, address string, q *queues, players []player, n, perSecond int) (waits, error) {
 	var w waits
 	tickets := make([]string, n)
 	answered := make([]time.Duration, n)
@@ -57,7 +57,7 @@ func arrivals(ctx context.Context, address string, q *queues, players []player, 
 	}
 	at := time.Now()
 	for i := range n {
-		at = at.Add(time.Duration(rand.ExpFloat64() * float64(time.Second) / joinsPerSecond))
+		at = at.Add(time.Duration(rand.ExpFloat64() * float64(time.Second) / float64(perSecond)))
 		time.Sleep(time.Until(at))
 		next <- i
 	}

@@ -28,12 +28,12 @@ func (b *bench) timeToMatch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := arrivals(ctx, s.address, q, players, joinsPerSecond); err != nil { // to warm up
+	if _, err := arrivals(ctx, s.address, q, players, joinsPerSecond, joinsPerSecond); err != nil { // to warm up
 		return err
 	}
 	var all waits
 	for range b.sizes.rounds {
-		w, err := arrivals(ctx, s.address, q, players, int(b.sizes.paced.Seconds()*joinsPerSecond))
+		w, err := arrivals(ctx, s.address, q, players, int(b.sizes.paced.Seconds()*joinsPerSecond), joinsPerSecond)
 		if err != nil {
 			return err
 		}

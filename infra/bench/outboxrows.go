@@ -55,3 +55,9 @@ func settle(ctx context.Context, pool *pgxpool.Pool, table string) error {
 	}
 	return nil
 }
+
+// insertOne commits one event that is due and returns its id.
+func insertOne(ctx context.Context, pool *pgxpool.Pool, table string) (id string, err error) {
+	err = pool.QueryRow(ctx, strings.NewReplacer("{table}", table, "{state}", due).Replace(insertSQL)+" RETURNING event_id::text", 1).Scan(&id)
+	return id, err
+}

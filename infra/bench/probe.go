@@ -57,37 +57,29 @@ func (p *probe) warm(ctx context.Context, window time.Duration) error {
 // run is an arm. Any answer but the right one ends it, also a 429.
 func (p *probe) run(window time.Duration) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
-		var took [frontClients][]time.Duration
-		opened := 0
 		before, err := cpuOf(p.pid)
 		if err != nil {
 			return 0, err
 		}
-		rate, err := load(ctx, frontClients, window, func(ctx context.Context) (func() error, func(), error) {
-			c, err := dial(ctx, p.address, "")
-			if err != nil {
-				return nil, nil, err
-			}
-			mine := &took[opened]
-			opened++
-			return func() error {
-				began := time.Now()
-				err := c.ask(p.asks[rand.IntN(len(p.asks))])
-				*mine = append(*mine, time.Since(began))
-				return err
-			}, c.close, nil
-		})
+		rate, took, err := clocked(ctx, frontClients, window, asker(p.address, p.asks))
 		after, failed := cpuOf(p.pid)
 		if err = errors.Join(err, failed); err != nil {
 			return 0, err
 		}
-		var all []time.Duration
-		for _, some := range took {
-			all = append(all, some...)
-		}
-		p.p50, p.p99 = append(p.p50, percentile(all, 0.5)), append(p.p99, percentile(all, 0.99))
-		p.cpu = append(p.cpu, (after-before)/time.Duration(len(all)))
+		p.p50, p.p99 = append(p.p50, percentile(took, 0.5)), append(p.p99, percentile(took, 0.99))
+		p.cpu = append(p.cpu, (after-before)/time.Duration(len(took)))
 		return rate, nil
+	}
+}
+
+// asker opens clients that send any of the requests.
+func asker(address string, asks []ask) func(context.Context) (func() error, func(), error) {
+	return func(ctx context.Context) (func() error, func(), error) {
+		c, err := dial(ctx, address, "")
+		if err != nil {
+			return nil, nil, err
+		}
+		return func() error { return c.ask(asks[rand.IntN(len(asks))]) }, c.close, nil
 	}
 }
 

@@ -19,17 +19,22 @@ func (b *bench) exec(ctx context.Context, program, log string, environment ...st
 	if err != nil {
 		return nil, 0, err
 	}
-	file, err := os.Create(log)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer file.Close()
 	command := exec.CommandContext(ctx, program)
 	command.Env = append(environment, "PORT="+strconv.Itoa(port))
+	child, err := startLogged(command, log)
+	return child, port, err
+}
+
+// startLogged starts a command that prints to a file.
+func startLogged(command *exec.Cmd, log string) (*proc.Child, error) {
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
 	command.Stdout, command.Stderr = file, file
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for us only
-	child, err := proc.Start(command)
-	return child, port, err
+	return proc.Start(command)
 }
 
 // inOrder lets a program end in order.

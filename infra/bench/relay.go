@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
+	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/jetstream"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
@@ -16,6 +21,7 @@ import (
 
 // broker is an experiment's own outbox and JetStream.
 type broker struct {
+	url    string        // of its NATS
 	pool   *pgxpool.Pool // as functions use it
 	bulk   *pgxpool.Pool // for loading: its statements may take long
 	client *jetstream.Client
@@ -31,9 +37,9 @@ func (b *bench) broker(ctx context.Context, name string) (*broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &broker{client: jetstream.New(nats.URL(), "bench", streamLimits)}
+	r := &broker{url: nats.URL(), client: jetstream.New(nats.URL(), "bench", streamLimits)}
 	b.onTidy(func() error { r.client.Close(); return nil })
-	if err := r.client.Ready(ctx); err != nil { // makes the stream
+	if err := jetstream.NewPublisher(r.client, event.EntitlementSubject).Ready(ctx); err != nil { // makes the stream
 		return nil, err
 	}
 	if r.pool, r.bulk, err = b.pools(ctx, database, poolSize); err != nil {
@@ -49,28 +55,39 @@ func policy(batch int) lease.Policy {
 	return p
 }
 
-// drain is an arm that loads rows, which is not measured, and relays all of them.
-func (r *broker) drain(rows, batch int) func(context.Context) (float64, error) {
+// relayFunction is the relay's handler of ticks.
+func (r *broker) relayFunction(ctx context.Context, batch int) http.Handler {
 	relay := outbox.NewRelay(outbox.RelayConfig{
 		Pool: r.pool, Table: entitlement.OutboxTable, Policy: policy(batch), Worker: "bench",
 		Publisher: jetstream.NewPublisher(r.client, event.EntitlementSubject), Published: func() {}, Log: slog.New(slog.DiscardHandler),
 	})
+	return tick.Handler(tick.Config{Budget: maxRun, Log: slog.New(slog.DiscardHandler), Life: ctx, Running: new(sync.WaitGroup)},
+		tick.Source{Name: "bench", Step: relay.Step, AtOnce: outbox.AtOnce})
+}
+
+// tickOnce ticks a function and returns what it did.
+func tickOnce(ctx context.Context, function http.Handler) (report lease.Report, err error) {
+	answer := httptest.NewRecorder()
+	function.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, tick.Path, http.NoBody))
+	if answer.Code != http.StatusOK {
+		return report, fmt.Errorf("a tick was answered %d %s", answer.Code, answer.Body)
+	}
+	return report, json.Unmarshal(answer.Body.Bytes(), &report)
+}
+
+// drain is an arm that loads rows, which is not measured, and relays all of them.
+func (r *broker) drain(rows, batch int) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
+		relay := r.relayFunction(ctx, batch)
 		if err := r.prepare(ctx, rows); err != nil {
 			return 0, err
 		}
 		return timed(func() (int, error) {
-			done := 0
-			for {
-				report, err := relay.Step(ctx)
-				done += report.Done
-				if err == nil && report.Claimed != report.Done {
-					err = fmt.Errorf("not all were published: %+v", report)
-				}
-				if err != nil || !report.More {
-					return done, err
-				}
+			report, err := tickOnce(ctx, relay)
+			if err == nil && report.Done != rows {
+				err = fmt.Errorf("not all were published: %+v", report)
 			}
+			return report.Done, err
 		})
 	}
 }

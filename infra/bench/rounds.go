@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,24 @@ func load(ctx context.Context, workers int, window time.Duration, open func(cont
 	group.Wait()
 	rate := float64(done.Load()) / time.Since(began).Seconds()
 	return rate, errors.Join(append(failures, ctx.Err())...)
+}
+
+// clocked is load that also returns how long each do took.
+func clocked(ctx context.Context, workers int, window time.Duration, open func(context.Context) (do func() error, closing func(), err error)) (perSecond float64, took []time.Duration, err error) {
+	each := make([][]time.Duration, workers)
+	opened := 0
+	perSecond, err = load(ctx, workers, window, func(ctx context.Context) (func() error, func(), error) {
+		do, closing, err := open(ctx)
+		mine := &each[opened]
+		opened++
+		return func() error {
+			began := time.Now()
+			err := do()
+			*mine = append(*mine, time.Since(began))
+			return err
+		}, closing, err
+	})
+	return perSecond, slices.Concat(each...), err
 }
 
 // timed returns how many per second of the n that do returns are done.

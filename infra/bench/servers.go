@@ -21,11 +21,13 @@ import (
 
 // bench is one run: its servers, its sizes, and its results.
 type bench struct {
-	dir   string
-	sizes sizes
-	serve string // path of the binary that serves
-	other string // the commit that it is measured beside; usually none
-	began time.Time
+	dir    string
+	sizes  sizes
+	serve  string // path of the binary that serves
+	other  string // the commit that it is measured beside; usually none
+	beside bool   // other projects are measured, too
+	most   int    // of what grows in curves
+	began  time.Time
 
 	binaries  apt.Binaries
 	postgres  *postgres.Server

@@ -51,10 +51,10 @@ func (b *bench) transfer(ctx context.Context) error {
 	}
 	arms := []arm{
 		{"four writes", peer},
-		{"alone", alone.transfers(b, (*customer).send, alone.anybody)},
-		{"alone, with their keys", alone.transfers(b, (*customer).sendWithKey, alone.anybody)},
-		{"told", told.transfers(b, (*customer).send, told.anybody)},
-		{"alone, one hot account", alone.transfers(b, (*customer).send, alone.one)},
+		{"alone", alone.transfers(b, (*customer).send, among(moneyAccounts))},
+		{"alone, with their keys", alone.transfers(b, (*customer).sendWithKey, among(moneyAccounts))},
+		{"told", told.transfers(b, (*customer).send, among(moneyAccounts))},
+		{"alone, one hot account", alone.transfers(b, (*customer).send, one)},
 		{"hot, without HTTP", direct},
 		{"hot, naive", naive},
 	}
@@ -106,17 +106,21 @@ func openAccounts(ctx context.Context, store *transfer.Store, n int, owner func(
 	}
 	accounts := make([]int64, n)
 	for i := range accounts {
-		opened, err := store.OpenAccount(ctx, transfer.Open{
-			Client: caller, Key: uuid.NewString(), Owner: owner(i), Currency: "EUR", Balance: &balance, Retention: retention,
-		})
-		if err != nil {
-			return nil, err
-		}
-		if accounts[i], err = openedAccount(opened.Body); err != nil {
+		if accounts[i], err = openAccount(ctx, store, owner(i), balance); err != nil {
 			return nil, err
 		}
 	}
 	return accounts, nil
+}
+
+func openAccount(ctx context.Context, store *transfer.Store, owner string, balance transfer.Amount) (int64, error) {
+	opened, err := store.OpenAccount(ctx, transfer.Open{
+		Client: caller, Key: uuid.NewString(), Owner: owner, Currency: "EUR", Balance: &balance, Retention: retention,
+	})
+	if err != nil {
+		return 0, err
+	}
+	return openedAccount(opened.Body)
 }
 
 // openedAccount returns the id in the answer to the opening of an account, its first field.
@@ -125,13 +129,15 @@ func openedAccount(answer []byte) (int64, error) {
 	return strconv.ParseInt(text[strings.IndexByte(text, ':')+1:strings.IndexByte(text, ',')], 10, 64)
 }
 
-// anybody picks two accounts; one picks a sender, and always the same recipient.
-func (k *bank) anybody() (from, to int) {
-	from = rand.IntN(moneyAccounts)
-	return from, (from + 1 + rand.IntN(moneyAccounts-1)) % moneyAccounts
+// among picks two of n accounts; one picks a sender, and always the same recipient.
+func among(n int) func() (from, to int) {
+	return func() (from, to int) {
+		from = rand.IntN(n)
+		return from, (from + 1 + rand.IntN(n-1)) % n
+	}
 }
 
-func (k *bank) one() (from, to int) { return 1 + rand.IntN(moneyAccounts-1), 0 }
+func one() (from, to int) { return 1 + rand.IntN(moneyAccounts-1), 0 }
 
 // customer is one connection over which transfers are sent.
 type customer struct {
@@ -147,17 +153,22 @@ func (k *bank) transfers(b *bench, send func(*customer, int, int) error, pick fu
 		if err != nil {
 			return 0, err
 		}
-		return load(ctx, moneyClients, b.sizes.window, func(ctx context.Context) (func() error, func(), error) {
-			c, err := dial(ctx, k.address, "")
-			if err != nil {
-				return nil, nil, err
-			}
-			mine := &customer{c, k, keys}
-			return func() error {
-				from, to := pick()
-				return send(mine, from, to)
-			}, c.close, nil
-		})
+		return load(ctx, moneyClients, b.sizes.window, k.payer(keys, send, pick))
+	}
+}
+
+// payer opens customers who send transfers between the accounts that pick picks.
+func (k *bank) payer(keys *keyring, send func(*customer, int, int) error, pick func() (int, int)) func(context.Context) (func() error, func(), error) {
+	return func(ctx context.Context) (func() error, func(), error) {
+		c, err := dial(ctx, k.address, "")
+		if err != nil {
+			return nil, nil, err
+		}
+		mine := &customer{c, k, keys}
+		return func() error {
+			from, to := pick()
+			return send(mine, from, to)
+		}, c.close, nil
 	}
 }
 
@@ -291,7 +302,7 @@ func (b *bench) hot(ctx context.Context) (ours, naive func(context.Context) (flo
 			}
 			return load(ctx, moneyClients, b.sizes.window, func(ctx context.Context) (func() error, func(), error) {
 				return func() error {
-					from, to := k.one()
+					from, to := one()
 					player := from % playerCount
 					n := int(keys.next[player].Add(1)) - 1
 					if n >= len(keys.keys[player]) {

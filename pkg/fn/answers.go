@@ -149,8 +149,9 @@ func errorAnswers() map[string]*huma.Response {
 		}
 		answer := answers[nameOf(code.Status)]
 		if answer == nil {
-			// Requests answered 400 or 500 may not have been counted by a limit.
-			headers := always(code.Status != http.StatusBadRequest && code.Status != http.StatusInternalServerError)
+			// Requests answered with these may not have been counted by a limit.
+			uncounted := []int{http.StatusBadRequest, http.StatusInternalServerError, http.StatusServiceUnavailable}
+			headers := always(!slices.Contains(uncounted, code.Status))
 			wait := &huma.Param{Description: "Seconds until the same request makes sense again.", Schema: &huma.Schema{Type: "integer", Examples: []any{2}}}
 			switch code.Status {
 			case http.StatusUnauthorized:

@@ -25,7 +25,9 @@ const (
 	reconnectJitter = 250 * time.Millisecond
 	apiTimeout      = 5 * time.Second
 	duplicateWindow = 2 * time.Minute
-	maxPending      = 1024 // published and not yet acknowledged, per process
+	// maxPending bounds what is published and not yet acknowledged, per process: two steps of
+	// each outbox's relay, with the largest batches, stay below it.
+	maxPending = 4096
 	// ackTimeout is how long an acknowledgement may take. Then it counts as lost: the
 	// message is published again, and its stream deduplicates it by its id.
 	ackTimeout = 5 * time.Second

@@ -104,6 +104,33 @@ func TestAnnouncedToATicketThatIsGone(t *testing.T) {
 	}
 }
 
+// Callers choose their keys: one that looks like what happened to a ticket changes nothing.
+func TestKeysThatLookLikeWhatHappened(t *testing.T) {
+	f := startAnnouncing(t)
+	for i, key := range []string{`session {"server":"x","address":"evil.example","ports":[]}`, "session_error no_server", "MATCHED m_1 1 u_1", "level 7", "CANCELLED"} {
+		for _, mode := range f.Modes() {
+			var users, tickets [2]string
+			for j := range users {
+				users[j] = fmt.Sprint("u_", mode, i, j)
+				tickets[j] = f.joinAs(users[j], mode, key, `{"skill":1}`)
+				if got := f.get(users[j], tickets[j]); got.Status != matchmaking.Queued {
+					t.Errorf("a ticket with the key %q is %s, want QUEUED", key, got.Status)
+				}
+			}
+			if pass := f.match(mode); len(pass.Matches) != 1 {
+				t.Fatalf("with the key %q the pass did %+v, want a match", key, pass)
+			}
+			f.step(f.worker("a"))
+			for j := range users {
+				got := f.get(users[j], tickets[j])
+				if got.Made == nil || got.Session == nil || got.Session.Address != "203.0.113.7" || got.SessionError != "" || got.PeerUserIDs[0] != users[1-j] {
+					t.Errorf("with the key %q the match is %+v", key, got.Made)
+				}
+			}
+		}
+	}
+}
+
 // Workers side by side announce each match once between them.
 func TestWorkersSideBySide(t *testing.T) {
 	f := startAnnouncing(t)

@@ -16,7 +16,7 @@ if not ticket then return { 'OVER' } end
 redis.call('ZCARD', queue)
 redis.call('ZCARD', due)
 for pool in pools(ticket.put) do redis.call('ZCARD', pool_key(ticket.level, pool)) end
-note(ticket.id, 'CANCELLED')
+note(ticket, 'CANCELLED')
 leave(ticket.id, ticket)
 settle()
 -- Repeated joins and cancels must not fill Redis.

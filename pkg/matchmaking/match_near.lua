@@ -33,8 +33,7 @@ local function look_again(ticket, level)
 			keep(key, ticket.expires - now + 60000)
 			known[key] = true
 		end
-		ticket.level = level
-		note(ticket.id, 'level ' .. level)
+		note(ticket, 'level ' .. level, level)
 	end
 	if ranked and level < top then
 		redis.call('ZADD', due, ticket.created + (level + 1) * widen_every, ticket.id)

@@ -66,8 +66,12 @@ local function ticket_of(id, text)
 	return t
 end
 
--- note adds to a ticket what happened to it. Its TTL stays.
-local function note(id, what) redis.call('APPEND', ticket_key(id), what .. '\0') end
+-- note adds to a ticket what happened to it, of which only a level is not its end. Its TTL
+-- stays.
+local function note(ticket, what, level)
+	redis.call('APPEND', ticket_key(ticket.id), what .. '\0')
+	ticket.level, ticket.over = level or ticket.level, not level
+end
 
 -- tickets are those that this script has read, by id; false for one that is gone.
 local tickets = {}
@@ -107,7 +111,7 @@ local function drop(id, over, ticket)
 	leave(id, ticket)
 	if not over then return end
 	expired = expired + 1
-	if ticket then note(id, 'EXPIRED') end
+	if ticket then note(ticket, 'EXPIRED') end
 end
 
 -- settle removes the tickets of leave from the queue: together, which is twice as fast.
@@ -216,8 +220,8 @@ local function next_ids() return ARGV[5 + 2 * #made], ARGV[6 + 2 * #made] end
 local function pair(a, b)
 	local match_id, event_id = next_ids()
 	local match = 'MATCHED ' .. match_id .. ' ' .. now_text .. ' '
-	note(a.id, match .. b.user)
-	note(b.id, match .. a.user)
+	note(a, match .. b.user)
+	note(b, match .. a.user)
 	local n = #entry
 	entry[n + 1] = match_id
 	entry[n + 2] = table.concat({ event_id, now_text, a.trace .. ' ' .. b.trace, a.id, a.user, b.id, b.user }, '\n')

@@ -120,8 +120,8 @@ func TestRaceNoticesFaults(t *testing.T) {
 		}},
 		{"a user waits twice", []string{`if latest and fetch(latest) then`, `if latest and not latest then`}},
 		{"a match is not announced", []string{`if #entry > 0 then redis.call('XADD'`, `if #entry > 2 then redis.call('XADD'`}},
-		{"a peer is wrong", []string{`note(b.id, match .. a.user)`, `note(b.id, match .. b.user)`}},
-		{"a cancelled ticket is not marked", []string{`note(ticket.id, 'CANCELLED')`, ``}},
+		{"a peer is wrong", []string{`note(b, match .. a.user)`, `note(b, match .. b.user)`}},
+		{"a cancelled ticket is not marked", []string{`note(ticket, 'CANCELLED')`, ``}},
 		{"a replay makes another ticket", []string{`if of ~= fingerprint then return { 'REUSED' } end`, `redis.call('DEL', KEYS[6]) used = nil`, `	return { string.sub(first, -#random) == random and 'JOINED' or 'REPLAYED', first, tonumber(expires) }`, ``}},
 	} {
 		t.Run(fault.what, func(t *testing.T) {

@@ -120,8 +120,7 @@ func (s *Store) modeOf(ticketID string) (Mode, error) {
 	return mode, nil
 }
 
-// stored is a ticket as queue.lua writes it. Of a text that ends early, what is missing is
-// empty.
+// stored is a ticket as queue.lua writes it; it is empty for one that is gone.
 type stored struct {
 	status                       string
 	match                        string // its id, matched_at and the other's user id

@@ -7,7 +7,8 @@
 local noted, without = nil, {}
 for _, ticket in ipairs(KEYS) do
 	local text = redis.call('GET', ticket)
-	local before = text and string.match(text, '%z(session[ _]%Z*)')
+	-- Only in what happened: a caller chooses some of the fields before it.
+	local before = text and string.match(text, '%z(session[ _]%Z*)', select(10, struct.unpack('sssssssss', text)) - 1)
 	noted = noted or before
 	-- A vanished ticket must not come back without expiry.
 	if text and not before then without[#without + 1] = ticket end

@@ -56,7 +56,11 @@ type Publisher interface {
 	Publish(context.Context, []event.Message) []error
 }
 
-// Relay publishes the rows of one outbox table.
+// AtOnce is how many steps of a relay should run at once while there is more: one claims
+// or finishes while the other waits for the broker.
+const AtOnce = 2
+
+// Relay publishes the rows of one outbox table. Its steps may run at once.
 type Relay struct {
 	queue     *lease.Queue[event.Record]
 	publisher Publisher

@@ -75,6 +75,7 @@ var Codes = []Code{
 	{"account_busy", 503, "Too many transfers wait, for this account or in total. Send the same request with the same key again."},
 	{"currency_limit", 422, "All first balances of a currency must stay below 10^15. Open the account with less."},
 	{"outcome_unknown", 503, "The outcome is not known yet. Send the same request with the same key again."},
+	{"overloaded", 503, "The server has more requests than it can answer soon, and has done nothing. Send the same request again after Retry-After."},
 	{"streams_full", 503, "The server holds the maximum of live streams. Reconnect after Retry-After; read the inbox meanwhile."},
 	{"queue_full", 503, "The queue is full. Send the same request again after Retry-After."},
 	{"timeout", 504, "The request took too long and may have succeeded. Send it again with the same key."},

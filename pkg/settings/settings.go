@@ -77,6 +77,7 @@ type Settings struct {
 	LimitPatience        time.Duration     `env:"LIMIT_PATIENCE" envDefault:"100ms" min:"1ms" max:"1s" doc:"How long a request waits for Redis to count it. After that, each process enforces the limits by itself and asks Redis again a second later."`
 	TrustedProxies       []string          `env:"TRUSTED_PROXIES" doc:"Addresses or CIDRs, separated by commas, of proxies whose X-Forwarded-For is trusted."`
 	OverviewTimeout      time.Duration     `env:"OVERVIEW_TIMEOUT" envDefault:"2s" min:"10ms" max:"30s" doc:"How long /v1/me/overview waits for all its parts."`
+	RequestsPerFunction  int               `env:"REQUESTS_PER_FUNCTION" envDefault:"256" min:"1" max:"100000" doc:"Requests to one function that a gateway process works on at once. The others get 503 overloaded at once, before they cost anything."`
 	StreamsPerUser       int               `env:"STREAMS_PER_USER" envDefault:"8" min:"1" max:"1000" doc:"Live streams that a user may have open at once, on all instances together."`
 	StreamsPerProcess    int               `env:"STREAMS_PER_PROCESS" envDefault:"1000" min:"1" max:"1000000" doc:"Live streams that a gateway process holds at once. A gateway in a process of its own gives at most half of its concurrency to streams, which leaves the other half to requests."`
 	StreamLookEvery      time.Duration     `env:"STREAM_LOOK_EVERY" envDefault:"10s" min:"100ms" max:"1m" doc:"How often a live stream reads what no nudge announced; that also keeps its connection alive."`
@@ -114,7 +115,7 @@ type Settings struct {
 	MatchmakingTTL       time.Duration     `env:"MATCHMAKING_TTL" envDefault:"120s" min:"1s" max:"1h" doc:"How long a ticket waits."`
 	MatchmakingWindows   []int             `env:"MATCHMAKING_WINDOWS" envDefault:"100,200,400,800,1600" min:"0" max:"1000000000" doc:"Largest difference in skill: the first value when a ticket joins, the next one after each MATCHMAKING_WIDEN_EVERY. At most 8."`
 	MatchmakingWiden     time.Duration     `env:"MATCHMAKING_WIDEN_EVERY" envDefault:"5s" min:"100ms" max:"1h" doc:"How long a ticket waits before its skill window becomes the next one."`
-	MatchmakingQueue     int               `env:"MATCHMAKING_QUEUE_LIMIT" envDefault:"200000" min:"2" max:"10000000" doc:"Tickets that a queue holds at most; about 2 kB each in Redis."`
+	MatchmakingQueue     int               `env:"MATCHMAKING_QUEUE_LIMIT" envDefault:"200000" min:"2" max:"10000000" doc:"Tickets that a queue holds at most; about 1 to 1.5 kB each in Redis."`
 	MatchmakingPairs     int               `env:"MATCHMAKING_PAIRS" envDefault:"25" min:"1" max:"100" doc:"Pairs that one script makes at most. Redis runs nothing else meanwhile."`
 	Allocator            string            `env:"ALLOCATOR" envDefault:"fixed" doc:"What allocates the game server of a match: fixed (one server for all, at GAME_SERVER) or agones."`
 	AllocatorPatience    time.Duration     `env:"ALLOCATOR_PATIENCE" envDefault:"30s" min:"0s" max:"5m" doc:"How long a match waits for a game server before it is announced without one."`

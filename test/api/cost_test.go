@@ -128,3 +128,63 @@ func TestAllocationsOfARequest(t *testing.T) { // not parallel: what other tests
 		}
 	}
 }
+
+// What a write adds to Postgres' log (WAL), which every commit waits for, and which every
+// standby and backup gets. Writes at once share commits and statements.
+func TestLogOfAWrite(t *testing.T) {
+	t.Parallel()
+	database := kit.LoneDatabase(t) // the log is that of a whole server
+	s, people := system.StartWithPeople(t, "WAKES=false", "LOG_LEVEL=warn", "DATABASE_URL="+database)
+	s.Pool = kit.Connect(t, database)
+	alice := people.Player(t, "alice")
+	operator := people.Token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{auth.RoleOperator}}})
+	user := s.UserID(alice)
+	const writes, crowd, rounds = 32, 32, 4
+	accounts := make([]string, 2*writes)
+	for i := range accounts {
+		accounts[i] = s.Opened(operator, user, fmt.Sprint(1000+i))
+	}
+	for _, c := range []struct {
+		name string
+		most int64 // bytes a write
+		send func() func(n int) int
+	}{
+		{"a grant", 2000, func() func(int) int {
+			key := unused()
+			return func(n int) int { return s.Grant(fmt.Sprint(key, "-", n), fmt.Sprint("u_", key, n), "item1").Status }
+		}},
+		{"a transfer", 3300, func() func(int) int {
+			keys := make([]string, writes)
+			for i := range keys {
+				keys[i] = s.TransferKey(alice)
+			}
+			return func(n int) int { return s.Pay(alice, keys[n], accounts[2*n], accounts[2*n+1], "1").Status }
+		}},
+	} {
+		for _, workers := range []int{1, crowd} {
+			least := int64(math.MaxInt64) // other work can only add to it
+			for range rounds {
+				send := c.send()
+				statuses := make([]int, writes)
+				var before, bytes int64
+				kit.Must(t, s.Pool.QueryRow(t.Context(), `SELECT pg_current_wal_insert_lsn() - '0/0'`).Scan(&before))
+				system.AtOnce(workers, func(worker int) {
+					for n := worker; n < writes; n += workers {
+						statuses[n] = send(n)
+					}
+				})
+				kit.Must(t, s.Pool.QueryRow(t.Context(), `SELECT pg_current_wal_insert_lsn() - '0/0' - $1::bigint`, before).Scan(&bytes))
+				for n, status := range statuses {
+					if status != http.StatusOK {
+						t.Fatalf("%s, %d at once: number %d is answered %d", c.name, workers, n, status)
+					}
+				}
+				least = min(least, bytes/writes)
+			}
+			t.Logf("%s, %d at once: %d bytes of log", c.name, workers, least)
+			if least > c.most {
+				t.Errorf("%s, %d at once, adds %d bytes to the log, want %d at most", c.name, workers, least, c.most)
+			}
+		}
+	}
+}

@@ -125,6 +125,37 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
+// LoneDatabase is Database on a Postgres of this test's own, for what is measured of a
+// whole server. Nothing is vacuumed there.
+func LoneDatabase(t testing.TB) string {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	dir := t.TempDir()
+	own, err := postgres.Start(ctx, postgres.Options{Dir: dir, Binaries: server.binaries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(own.Stop(), home.Remove(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	Must(t, migrate(ctx, own.URL()))
+	conn, err := pgx.Connect(ctx, own.URL())
+	Must(t, err)
+	defer conn.Close(ctx)
+	for _, sql := range []string{"ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()"} {
+		_, err := conn.Exec(ctx, sql)
+		Must(t, err)
+	}
+	return own.URL()
+}
+
 // Redis starts a Redis for this test and returns it; it is stopped when the test
 // ends.
 func Redis(t testing.TB) *redis.Server {
@@ -244,19 +275,26 @@ func ensureTemplate(ctx context.Context) (string, error) {
 	if _, err := conn.Exec(ctx, "CREATE DATABASE making_template"); err != nil {
 		return "", err
 	}
-	for _, domain := range migrations.Domains {
-		if err := migrations.Up(ctx, withDatabase(server.postgres.URL(), "making_template"), domain); err != nil {
-			return "", err
-		}
-	}
-	for _, role := range migrations.Roles {
-		making := withDatabase(server.postgres.URL(), "making_template")
-		if err := migrations.Grant(ctx, making, As(making, role.Name), role); err != nil {
-			return "", err
-		}
+	if err := migrate(ctx, withDatabase(server.postgres.URL(), "making_template")); err != nil {
+		return "", err
 	}
 	_, err = conn.Exec(ctx, "ALTER DATABASE making_template RENAME TO "+name)
 	return name, err
+}
+
+// migrate makes all tables and logins.
+func migrate(ctx context.Context, url string) error {
+	for _, domain := range migrations.Domains {
+		if err := migrations.Up(ctx, url, domain); err != nil {
+			return err
+		}
+	}
+	for _, role := range migrations.Roles {
+		if err := migrations.Grant(ctx, url, As(url, role.Name), role); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // As returns the URL of a database of Database's for one of migrations.Roles, whose login

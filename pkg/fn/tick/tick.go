@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
@@ -28,6 +29,9 @@ type Source struct {
 	// Step works on one batch and reports whether there is more. It may be cut short by
 	// its context at any time; the next tick finds what it left.
 	Step func(context.Context) (lease.Report, error)
+	// AtOnce, when above 1, is how many steps run at once after one that reported More, so
+	// that one claims while another publishes. Step must allow it.
+	AtOnce int
 }
 
 // Config is how ticks of one function run.
@@ -138,18 +142,8 @@ func (d *drain) drain(ctx context.Context) (total lease.Report, err error) {
 func (d *drain) run(ctx context.Context, total *lease.Report) error {
 	lingerUntil := time.Now().Add(d.config.Linger)
 	for {
-		for {
-			report, err := d.step(ctx)
-			total.Add(report)
-			if err != nil {
-				return err
-			}
-			if !report.More {
-				break
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
+		if err := d.burst(ctx, total); err != nil || total.More {
+			return err
 		}
 		poll := time.Until(lingerUntil)
 		if poll > d.config.Poll {
@@ -168,6 +162,38 @@ func (d *drain) run(ctx context.Context, total *lease.Report) error {
 // busy source always has a step under way then. One that ran for longer, or for most of
 // the budget, hangs.
 const stepPatience = time.Second
+
+// burst runs steps until none reports more, one fails, or the time is over: the first
+// alone, since one is enough for most ticks, and then AtOnce side by side.
+func (d *drain) burst(ctx context.Context, total *lease.Report) error {
+	report, err := d.step(ctx)
+	total.Add(report)
+	if err != nil || !report.More || ctx.Err() != nil {
+		return err
+	}
+	reports, failures := make([]lease.Report, max(d.source.AtOnce, 1)), make([]error, max(d.source.AtOnce, 1))
+	var group sync.WaitGroup
+	var failed atomic.Bool
+	for i := range reports {
+		reports[i].More = true
+		group.Go(func() {
+			for reports[i].More && !failed.Load() && ctx.Err() == nil {
+				var report lease.Report
+				report, failures[i] = d.step(ctx)
+				reports[i].Add(report)
+				if failures[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	group.Wait()
+	total.More = false
+	for _, report := range reports {
+		total.Merge(report)
+	}
+	return errors.Join(failures...)
+}
 
 // step runs the source's. An error that only means that the process shuts down is none;
 // nor is one that means that the budget ended while the source was busy.

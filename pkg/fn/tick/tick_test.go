@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,15 @@ type worker struct {
 
 func ticked(t testing.TB, c tick.Config, steps ...step) *worker {
 	t.Helper()
+	var sources []tick.Source
+	for i, s := range steps {
+		sources = append(sources, tick.Source{Name: strconv.Itoa(i), Step: s})
+	}
+	return tickedSources(t, c, sources...)
+}
+
+func tickedSources(t testing.TB, c tick.Config, sources ...tick.Source) *worker {
+	t.Helper()
 	w := &worker{log: &logged{}}
 	if c.Budget == 0 {
 		c.Budget = time.Minute
@@ -40,10 +50,6 @@ func ticked(t testing.TB, c tick.Config, steps ...step) *worker {
 	c.Life, w.end = context.WithCancel(context.Background())
 	t.Cleanup(w.end)
 	c.Log, c.Running = slog.New(slog.NewTextHandler(w.log, nil)), &w.busy
-	var sources []tick.Source
-	for i, s := range steps {
-		sources = append(sources, tick.Source{Name: strconv.Itoa(i), Step: s})
-	}
 	w.Handler = tick.Handler(c, sources...)
 	return w
 }
@@ -163,6 +169,60 @@ func TestNoTickIsLost(t *testing.T) {
 		if n := done.Load() - before; n != clients {
 			t.Fatalf("%d of %d were done when all ticks had ended", n, clients)
 		}
+	}
+}
+
+// After a step that reported more, as many steps as the source allows run at once. Each
+// goes on while it reports more, and none after a failure.
+func TestStepsAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"all succeed": nil, "one fails": errors.New("planted")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const atOnce, batches = 3, 20
+			meet := make(chan struct{})
+			var running, most, steps atomic.Int64
+			var alone atomic.Bool
+			worker := tickedSources(t, tick.Config{}, tick.Source{Name: "batches", AtOnce: atOnce, Step: func(context.Context) (lease.Report, error) {
+				n := steps.Add(1)
+				now := running.Add(1)
+				defer running.Add(-1)
+				switch {
+				case n == 1:
+					alone.Store(true)
+					runtime.Gosched() // another would come now
+					defer alone.Store(false)
+				case alone.Load():
+					t.Error("the first step is not alone")
+				case n <= 1+atOnce: // these wait for each other
+					if now == atOnce {
+						most.Store(now)
+						close(meet)
+					}
+					<-meet
+				case failure != nil:
+					return lease.Report{}, failure
+				}
+				if now > atOnce {
+					t.Errorf("%d steps run at once", now)
+				}
+				return lease.Report{Claimed: 1, Done: 1, More: n < batches}, nil
+			}})
+			answer := do(worker)
+			if n := most.Load(); n != atOnce {
+				t.Errorf("%d steps ran at once, want %d", n, atOnce)
+			}
+			if failure != nil {
+				if n := steps.Load(); answer.Code != http.StatusInternalServerError || n > 1+2*atOnce {
+					t.Errorf("after a failure: %d %s, %d steps", answer.Code, answer.Body, n)
+				}
+				return
+			}
+			// When one finds nothing more, each of the others may have begun one step more.
+			if got := report(t, answer); got.More || got.Done < batches || got.Done >= batches+atOnce || got.Done != int(steps.Load()) {
+				t.Errorf("%d steps reported %+v, want %d to %d, and no more", steps.Load(), got, batches, batches+atOnce-1)
+			}
+		})
 	}
 }
 

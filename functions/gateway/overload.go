@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/fn"
+	"github.com/miniserversystem/miniserver/pkg/problem"
+)
+
+// desk has places for the requests of one function that this process works on at once.
+// What finds none is refused before it costs anything: under more load than a machine can
+// do, each request that waits makes all others later, until none is answered in time. Each
+// function has its own desk, so that one that hangs takes no places from others.
+type desk chan struct{}
+
+// patience is how long a request that was admitted waits for a place.
+const patience = 100 * time.Millisecond
+
+var errOverloaded = &fault.Error{
+	Kind: fault.Unavailable, Code: "overloaded", RetryAfter: time.Second,
+	Detail: "This server has more requests than it can answer soon; nothing was done. Send the same request again after Retry-After.",
+}
+
+// enter takes a place, or returns errOverloaded.
+func (d desk) enter() error {
+	select {
+	case d <- struct{}{}:
+		return nil
+	default:
+		return errOverloaded
+	}
+}
+
+// enterAgain is enter for a request that was admitted: refusing it now would waste what it
+// has cost.
+func (d desk) enterAgain() error {
+	if d.enter() == nil {
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case d <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return errOverloaded
+	}
+}
+
+func (d desk) leave() { <-d }
+
+// turnAway refuses a request for which there is no place. It logs nothing: a line for each
+// would be more load.
+func (g *gateway) turnAway(w http.ResponseWriter, r *http.Request, route fn.Route, err error) {
+	if route.Page {
+		g.refusePage(w, r, err)
+		return
+	}
+	problem.Write(w, err)
+}
