@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -10,21 +11,8 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
-// curves draws how rates and times change with the number of clients, events, waiting
-// players and accounts. The table gets no rows.
-func (b *bench) curves(ctx context.Context) error {
-	for _, part := range []func(*bench, context.Context) error{
-		(*bench).clientCurves, (*bench).backlogCurve, (*bench).waitingCurve, (*bench).accountCurve,
-	} {
-		if err := part(b, ctx); err != nil {
-			return err
-		}
-		if err := b.tidy(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// mostAccounts bounds the accounts of curves: each is opened by itself.
+const mostAccounts = 100_000
 
 // growing are 1,000 and ten times as many, and so on, up to b.most.
 func (b *bench) growing() []int {
@@ -72,7 +60,7 @@ func (b *bench) measured(ctx context.Context, samples []*sample) (rates, times [
 	return rates, times, nil
 }
 
-// clientCurves: more and more clients, beside what the load generator can do at most.
+// clientCurves draws rates and times with more and more clients, beside what the load generator can do at most.
 func (b *bench) clientCurves(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
@@ -118,7 +106,7 @@ func (b *bench) clientCurves(ctx context.Context) error {
 	return b.draw(plot{"clients-p99", "99 % of requests are answered within", "clients at once", "ms", times})
 }
 
-// backlogCurve: the relay on deeper and deeper backlogs.
+// backlogCurve draws the relay on deeper and deeper backlogs.
 func (b *bench) backlogCurve(ctx context.Context) error {
 	r, err := b.broker(ctx, "curve")
 	if err != nil {
@@ -138,7 +126,7 @@ func (b *bench) backlogCurve(ctx context.Context) error {
 	return b.draw(plot{"backlog", "Events published a second", "events that wait", "events/s", rates})
 }
 
-// waitingCurve: passes over fuller and fuller queues.
+// waitingCurve draws passes over fuller and fuller queues.
 func (b *bench) waitingCurve(ctx context.Context) error {
 	const pairs = 25 // as MATCHMAKING_PAIRS
 	var samples []*sample
@@ -148,7 +136,7 @@ func (b *bench) waitingCurve(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			st := &stage{scene: s, queues: q, size: size}
+			st := &stage{scene: s, queues: q.holding(2 * size), size: size}
 			if err := st.fillUp(ctx); err != nil {
 				return err
 			}
@@ -170,24 +158,25 @@ func (b *bench) waitingCurve(ctx context.Context) error {
 	return b.draw(plot{"waiting-p99", "99 % of calls of 25 pairs take less than", "players who wait", "ms", times})
 }
 
-// accountCurve: transfers between more and more accounts.
+// accountCurve draws transfers between more and more accounts.
 func (b *bench) accountCurve(ctx context.Context) error {
 	issuer, err := b.tokenIssuer()
 	if err != nil {
 		return err
 	}
-	k, err := b.bank(ctx, "curve_money", issuer, "WAKES=false", "SCHEDULE=off")
+	k, err := b.bank(ctx, "curve_money", issuer, "WAKES=false", "SCHEDULE=off", "LIMIT_PLAYER_RATE=1000000", "LIMIT_PLAYER_BURST=1000000")
 	if err != nil {
 		return err
 	}
 	counts := append([]int{2, 10, 100}, b.growing()...)
+	counts = slices.DeleteFunc(counts, func(n int) bool { return n > mostAccounts })
 	if err := k.openMore(ctx, counts[len(counts)-1]); err != nil {
 		return err
 	}
 	var samples []*sample
 	for _, accounts := range counts {
 		samples = append(samples, &sample{line: "32 clients", x: accounts, run: func(ctx context.Context) (float64, []time.Duration, error) {
-			keys, err := k.issue(ctx, int(b.sizes.front.Seconds()+1)*10_000)
+			keys, err := k.issue(ctx, int(b.sizes.front.Seconds()+1)*10_000, min(accounts, playerCount))
 			if err != nil {
 				return 0, nil, err
 			}

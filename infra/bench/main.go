@@ -47,7 +47,11 @@ var experiments = []struct {
 	{"footprint", (*bench).footprint},
 	{"matchmaking", (*bench).matchmaking},
 	{"transfer", (*bench).transfer},
-	{"curves", (*bench).curves},
+	{"costs", (*bench).costs},
+	{"curve-clients", (*bench).clientCurves},
+	{"curve-backlog", (*bench).backlogCurve},
+	{"curve-waiting", (*bench).waitingCurve},
+	{"curve-accounts", (*bench).accountCurve},
 }
 
 func main() {

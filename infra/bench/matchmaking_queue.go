@@ -41,6 +41,13 @@ func (q *queues) within(windows []int) *queues {
 	return &queues{matchmaking.NewStore(q.client, rules), rules, q.client}
 }
 
+// holding returns the same queues with room for n tickets at least.
+func (q *queues) holding(n int) *queues {
+	rules := q.rules
+	rules.QueueLimit = max(rules.QueueLimit, n)
+	return &queues{matchmaking.NewStore(q.client, rules), rules, q.client}
+}
+
 // queues starts a Redis for queues.
 func (b *bench) queues(ctx context.Context, name string) (*queues, error) {
 	server, err := b.redis(ctx, name)

@@ -100,18 +100,16 @@ func axisOf(lines []line, of func(point) float64) axis {
 			a.from, a.to = min(a.from, of(at)), max(a.to, of(at))
 		}
 	}
-	// Whole steps of 1, 2 and 5 around the values.
-	steps := axis{a.from / 5, a.to * 5}.ticks()
-	for _, step := range steps {
-		if step <= a.from {
-			steps[0] = step
-		}
+	// From the last tick before the values to the first one after them.
+	ticks := axis{a.from / 10, a.to * 10}.ticks()
+	first, last := 0, len(ticks)-1
+	for first < last && ticks[first+1] <= a.from {
+		first++
 	}
-	for i := len(steps) - 1; i >= 0 && steps[i] >= a.to; i-- {
-		a.to, steps = steps[i], steps[:i+1]
+	for last > first+1 && ticks[last-1] >= a.to {
+		last--
 	}
-	a.from = steps[0]
-	return a
+	return axis{ticks[first], ticks[last]}
 }
 
 func (a axis) part(v float64) float64 { return math.Log(v/a.from) / math.Log(a.to/a.from) }

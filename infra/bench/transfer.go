@@ -149,7 +149,7 @@ type customer struct {
 // transfers is an arm; keys are issued before its time begins.
 func (k *bank) transfers(b *bench, send func(*customer, int, int) error, pick func() (int, int)) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
-		keys, err := k.issue(ctx, int(b.sizes.window.Seconds()+1)*10_000)
+		keys, err := k.issue(ctx, int(b.sizes.window.Seconds()+1)*10_000, playerCount)
 		if err != nil {
 			return 0, err
 		}
@@ -178,12 +178,13 @@ type keyring struct {
 	next [playerCount]atomic.Int32
 }
 
-func (k *bank) issue(ctx context.Context, n int) (*keyring, error) {
+// issue makes n keys of the first players.
+func (k *bank) issue(ctx context.Context, n, players int) (*keyring, error) {
 	ring := &keyring{}
 	rows, err := k.pool.Query(ctx, `
 		INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, expires_at)
 		SELECT 'bench-player-' || lpad((i % $1)::text, 3, '0'), $2, gen_random_uuid(), now() + interval '30 minutes' FROM generate_series(0, $3 - 1) i
-		RETURNING right(client_id, 3)::int, idempotency_key`, playerCount, transfer.Scope, n)
+		RETURNING right(client_id, 3)::int, idempotency_key`, players, transfer.Scope, n)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +297,7 @@ func (b *bench) hot(ctx context.Context) (ours, naive func(context.Context) (flo
 	}
 	workers := func(do func(ctx context.Context, player, key string, from, to int64) error) func(context.Context) (float64, error) {
 		return func(ctx context.Context) (float64, error) {
-			keys, err := k.issue(ctx, int(b.sizes.window.Seconds()+1)*10_000)
+			keys, err := k.issue(ctx, int(b.sizes.window.Seconds()+1)*10_000, playerCount)
 			if err != nil {
 				return 0, err
 			}

@@ -28,6 +28,9 @@ const (
 	statementReuse = 30 * time.Second
 	// maxRemembered bounds the cached statements and tokens.
 	maxRemembered = 10_000
+	// maxRememberedBytes bounds each statement that is cached: callers choose paths, of up
+	// to 16 KiB, before any function has looked at them.
+	maxRememberedBytes = 2 << 10
 )
 
 // claims are a statement's.
@@ -106,7 +109,9 @@ func (s *Signer) Sign(call Call, i Identity) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("sign statement: %w", err)
 	}
-	s.reused.Put(who, text, now.Add(statementReuse))
+	if len(text) <= maxRememberedBytes {
+		s.reused.Put(who, text, now.Add(statementReuse))
+	}
 	return text, nil
 }
 
@@ -172,6 +177,8 @@ func (v *Verifier) read(text string) (statement, error) {
 		Call{v.function, c.Method, c.Path},
 		Identity{Issuer: c.IdentityIssuer, Subject: c.Subject, UserID: c.UserID, Client: c.Client, Roles: c.Roles},
 	}
-	v.known.Put(text, verified, c.Expiry.Time())
+	if len(text) <= maxRememberedBytes {
+		v.known.Put(text, verified, c.Expiry.Time())
+	}
 	return verified, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -209,4 +210,34 @@ func BenchmarkStatement(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Callers choose paths before any function looks at them: long ones fill no memory.
+func TestLongPathsAreNotRemembered(t *testing.T) { // not parallel: what other tests allocate would count
+	const paths, most = 2_000, 10 << 20
+	signer, verifier := pair(t, "ticket")
+	before := heap()
+	for i := range paths {
+		path := fmt.Sprint("/v1/matchmaking/tickets/", i, strings.Repeat("x", 15<<10))
+		statement, err := signer.Sign(auth.Call{Function: "ticket", Method: "GET", Path: path}, auth.Identity{Subject: "u_1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verifier.Verify(statement, "GET", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if more := heap() - before; more > most {
+		t.Errorf("%d statements for long paths keep %d MiB, want %d at most", paths, more>>20, most>>20)
+	}
+	runtime.KeepAlive(signer)
+	runtime.KeepAlive(verifier)
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }

@@ -62,6 +62,48 @@ func TestTransfersShareCommits(t *testing.T) {
 	a.mustBeRight()
 }
 
+// Plans are kept for long, and most are made while tables are small or hold other rows:
+// none reads a whole table later, by itself or through an index.
+func TestTransfersReadNoWholeTable(t *testing.T) {
+	t.Parallel()
+	a := newArena(t, 1, "cache_statement", nil)
+	const transfers, others = 20, 5_000 // after five, a plan is kept
+	used := fmt.Sprint(`INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, expires_at, status, request_hash, started_at, completed_at, response_snapshot)
+		SELECT 'ops', 'open-account', gen_random_uuid(), now() + interval '1 day', 'SUCCEEDED', sha256(''), now(), now(), '{}' FROM generate_series(1, `, others, `)`)
+	unused := fmt.Sprint(`INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, expires_at)
+		SELECT 'u_other', 'transfer', gen_random_uuid(), now() + interval '1 day' FROM generate_series(1, `, others, `)`)
+	do := func(statements ...string) {
+		for _, sql := range statements {
+			_, err := a.pool.Exec(t.Context(), sql)
+			kit.Must(t, err)
+		}
+	}
+	do("ALTER TABLE integration.idempotency_key SET (autovacuum_enabled = off)", used, "VACUUM ANALYZE", unused)
+	wishes := a.pairs(transfers)
+	const read = `SELECT sum(seq_scan)::bigint, sum(idx_tup_fetch)::bigint FROM pg_stat_user_tables
+		WHERE (schemaname, relname) IN (('integration', 'idempotency_key'), ('core', 'account'), ('core', 'transfer'))`
+	counted := func() (scans, rows int64) {
+		// A connection's counters are there once it has ended.
+		a.victims.Reset()
+		kit.Eventually(t, "the store's connections end", func() bool {
+			return a.one(`SELECT count(*) FROM pg_stat_activity WHERE application_name = '`+victim+`' AND datname = current_database()`) == "0"
+		})
+		kit.Must(t, a.pool.QueryRow(t.Context(), read).Scan(&scans, &rows))
+		return scans, rows
+	}
+	scansBefore, rowsBefore := counted()
+	for _, w := range wishes {
+		answer, err := a.ask(t.Context(), a.Store, w)
+		if err != nil || answer.Status != transfer.Succeeded {
+			t.Fatalf("a transfer: %+v, %v", answer, err)
+		}
+	}
+	scans, rows := counted()
+	if each := (rows - rowsBefore) / transfers; scans != scansBefore || each == 0 || each > 20 {
+		t.Errorf("%d transfers read %d whole tables, and each %d rows by index, want none and at most 20", transfers, scans-scansBefore, each)
+	}
+}
+
 // Of many transfers from one account at once, as many succeed as it has money for: those
 // of one batch see each other's.
 func TestOneAccountAtOnce(t *testing.T) {

@@ -9,7 +9,11 @@
 CREATE FUNCTION core.move_money(
     p_keys bigint[], p_attempts uuid[], p_transfers uuid[], p_transfer_texts text[], p_events uuid[],
     p_from bigint[], p_to bigint[], p_amounts numeric[], p_kinds text[], p_reverses uuid[], p_traceparents text[]
-) RETURNS TABLE (nth integer, snapshot text, ended_as text) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (nth integer, snapshot text, ended_as text) LANGUAGE plpgsql
+-- Plans are kept for long. One that was made while a table was small would read all of it
+-- until Postgres has counted it again.
+SET enable_seqscan = off
+AS $$
 DECLARE
     mine boolean[];     -- the key is still this attempt's
     snapshots text[];   -- what the key says, and then the answer

@@ -13,7 +13,11 @@
 CREATE FUNCTION integration.take_key(
     p_scope text, p_clients text[], p_keys text[], p_hashes bytea[], p_attempts uuid[],
     p_owners text[], p_from bigint[], p_to bigint[]
-) RETURNS TABLE (nth integer, outcome text, key_id bigint, snapshot text) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (nth integer, outcome text, key_id bigint, snapshot text) LANGUAGE plpgsql
+-- Plans are kept for long. One that was made while a table was small would read all of it
+-- until Postgres has counted it again.
+SET enable_seqscan = off
+AS $$
 BEGIN
     -- This commit does not wait for the disk: TX1's makes it durable, too. Lost on its
     -- own, it leaves unused keys, and no money has moved: whoever was answered
@@ -38,7 +42,9 @@ BEGIN
         -- locked by another that takes it does not wait for it.
         SELECT k.idempotency_key_id, f.hash, f.attempt
         FROM found f JOIN integration.idempotency_key k USING (idempotency_key_id)
-        WHERE f.status IS NULL AND NOT f.unknown AND f.giver = f.taker AND k.status IS NULL
+        -- Not "k.status IS NULL": a plan that was made while few keys were unused would read
+        -- the index of unused ones, which has all of them later, instead of the primary key.
+        WHERE f.status IS NULL AND NOT f.unknown AND f.giver = f.taker AND coalesce(k.status, '') = ''
         FOR UPDATE OF k SKIP LOCKED
     ), taken AS (
         UPDATE integration.idempotency_key k
