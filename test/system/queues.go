@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -88,11 +89,21 @@ func (s *System) Queues() string {
 	kit.Must(s.T, err)
 	for i, key := range keys {
 		if strings.HasPrefix(key, "mm:ticket:") {
-			keys[i] += "=" + client.Get(s.T.Context(), key).Val()
+			keys[i] += "=" + statusOf(client.Get(s.T.Context(), key).Val())
 		}
 	}
 	slices.Sort(keys)
 	return strings.Join(keys, " ")
+}
+
+// statusOf reads a ticket's text, which pkg/matchmaking/queue.lua describes.
+func statusOf(text string) string {
+	for _, status := range []string{matchmaking.Matched, matchmaking.Cancelled, matchmaking.Expired} {
+		if strings.Contains(text, "\x00"+status) {
+			return status
+		}
+	}
+	return matchmaking.Queued
 }
 
 // Patient returns a player's access token that outlasts a test.
