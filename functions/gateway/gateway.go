@@ -8,6 +8,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -99,13 +100,11 @@ func build(e *fn.Env) (*gateway, error) {
 // route forwards requests of one route to the function that has it, while places has one.
 func (g *gateway) route(f fn.Function, route fn.Route, places desk) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := places.enter(); err != nil {
+		caller, err := g.admitAt(places, w, r, route)
+		switch {
+		case errors.Is(err, errOverloaded):
 			g.turnAway(w, r, route, err)
 			return
-		}
-		caller, err := g.admit(w, r, route)
-		places.leave() // a body that comes slowly, and a stream, must hold none
-		switch {
 		case err != nil && route.Page:
 			g.refuseVisitor(w, r, err)
 			return

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/problem"
@@ -50,6 +51,16 @@ func (d desk) enterAgain() error {
 }
 
 func (d desk) leave() { <-d }
+
+// admitAt is admit while places has one. It is given back then: a body that comes slowly,
+// and a stream, must hold none.
+func (g *gateway) admitAt(places desk, w http.ResponseWriter, r *http.Request, route fn.Route) (auth.Identity, error) {
+	if err := places.enter(); err != nil {
+		return auth.Identity{}, err
+	}
+	defer places.leave() // also after a panic, or the places would be used up in time
+	return g.admit(w, r, route)
+}
 
 // turnAway refuses a request for which there is no place. It logs nothing: a line for each
 // would be more load.

@@ -47,7 +47,7 @@ func (b *bench) against(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.token, err = issuer.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter); err != nil {
+	if b.token, err = issuer.shop(); err != nil {
 		return err
 	}
 	ours, err := b.contender(ctx, "this tree", "ours", b.serve, issuer)

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
 // costs measures what one of each work takes of the functions, Postgres, Redis and the log
@@ -34,7 +32,7 @@ func (b *bench) costs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, err := issuer.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter)
+	token, err := issuer.shop()
 	if err != nil {
 		return err
 	}
@@ -119,34 +117,16 @@ func (b *bench) spent(ctx context.Context, s *system, q *queues) (now spent, err
 		s.pool.QueryRow(ctx, `SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint, pg_database_size(current_database())`).Scan(&now.log, &now.disk))
 }
 
-// cpuOfServer is how much CPU all processes of the Postgres in dir have used that still
-// run.
-func cpuOfServer(dir string) (total time.Duration, err error) {
+// cpuOfServer is how much CPU the processes of the Postgres in dir have used.
+func cpuOfServer(dir string) (time.Duration, error) {
 	file, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if err != nil {
 		return 0, err
 	}
-	server, _, _ := strings.Cut(string(file), "\n")
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	first, _, _ := strings.Cut(string(file), "\n")
+	pid, err := strconv.Atoi(first)
 	if err != nil {
 		return 0, err
 	}
-	for _, path := range all {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) < 2 || fields[1] != server {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			return 0, err
-		}
-		if used, err := cpuOf(pid); err == nil {
-			total += used
-		}
-	}
-	return total, nil
+	return cpuOfChildren(pid)
 }

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -17,7 +17,7 @@ const mostAccounts = 100_000
 // growing are 1,000 and ten times as many, and so on, up to b.most.
 func (b *bench) growing() []int {
 	var all []int
-	for n := min(1_000, b.most); n <= b.most; n *= 10 {
+	for n := max(min(1_000, b.most), 1); n <= b.most; n *= 10 {
 		all = append(all, n)
 	}
 	return all
@@ -66,7 +66,7 @@ func (b *bench) clientCurves(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token, err := issuer.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter)
+	token, err := issuer.shop()
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,9 @@ func (b *bench) clientCurves(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.draw(plot{"clients-rate", "Requests a second over HTTP", "clients at once", "requests/s", rates}); err != nil {
-		return err
-	}
-	return b.draw(plot{"clients-p99", "99 % of requests are answered within", "clients at once", "ms", times})
+	return errors.Join(
+		b.draw(plot{"clients-rate", "Requests a second over HTTP", "clients at once", "requests/s", rates}),
+		b.draw(plot{"clients-p99", "99 % of requests are answered within", "clients at once", "ms", times}))
 }
 
 // backlogCurve draws the relay on deeper and deeper backlogs.
@@ -152,10 +151,9 @@ func (b *bench) waitingCurve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.draw(plot{"waiting-rate", "Matches a second, in calls of 25 pairs", "players who wait", "matches/s", rates}); err != nil {
-		return err
-	}
-	return b.draw(plot{"waiting-p99", "99 % of calls of 25 pairs take less than", "players who wait", "ms", times})
+	return errors.Join(
+		b.draw(plot{"waiting-rate", "Matches a second, in calls of 25 pairs", "players who wait", "matches/s", rates}),
+		b.draw(plot{"waiting-p99", "99 % of calls of 25 pairs take less than", "players who wait", "ms", times}))
 }
 
 // accountCurve draws transfers between more and more accounts.
@@ -187,10 +185,9 @@ func (b *bench) accountCurve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.draw(plot{"accounts-rate", "Transfers a second over HTTP", "accounts", "transfers/s", rates}); err != nil {
-		return err
-	}
-	return b.draw(plot{"accounts-p99", "99 % of transfers are answered within", "accounts", "ms", times})
+	return errors.Join(
+		b.draw(plot{"accounts-rate", "Transfers a second over HTTP", "accounts", "transfers/s", rates}),
+		b.draw(plot{"accounts-p99", "99 % of transfers are answered within", "accounts", "ms", times}))
 }
 
 // openMore opens accounts until there are n.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
-	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
 const (
@@ -44,7 +43,7 @@ func (b *bench) games(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.token, err = issuer.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter); err != nil {
+	if b.token, err = issuer.shop(); err != nil {
 		return err
 	}
 	s, players, err := b.door(ctx, "games", issuer, playerCount)

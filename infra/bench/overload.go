@@ -102,19 +102,18 @@ func (b *bench) offer(ctx context.Context, address string, perSecond float64) (o
 	for _, o := range each {
 		all.add(o)
 	}
-	over := time.Now()
-	for err := errors.Join(failures...); ; {
+	over, err := time.Now(), errors.Join(failures...)
+	for err == nil {
 		sent := time.Now()
-		if err != nil {
-			return all, err
-		}
 		var once offered
-		if err = once.send(clients[0]); err == nil && len(once.done) == 1 && time.Since(sent) < soonEnough/2 {
-			all.done, all.back = append(all.done, once.done...), []time.Duration{time.Since(over)}
-			return all, nil
+		err = errors.Join(once.send(clients[0]), ctx.Err())
+		all.add(once)
+		if len(once.done) == 1 && time.Since(sent) < soonEnough/2 {
+			all.back = []time.Duration{time.Since(over)}
+			break
 		}
-		all.refused = append(all.refused, once.refused...)
 	}
+	return all, err
 }
 
 // send sends one grant, which may be refused.

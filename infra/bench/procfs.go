@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -36,19 +38,35 @@ const clockTick = 10 * time.Millisecond
 
 // cpuOf is how much CPU a process has used, to a hundredth of a second.
 func cpuOf(pid int) (time.Duration, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+	_, used, err := parentAndCPU(fmt.Sprintf("/proc/%d/stat", pid))
+	return used, err
+}
+
+// cpuOfChildren is how much CPU the children of a process have used that still run.
+func cpuOfChildren(pid int) (total time.Duration, err error) {
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range all {
+		if parent, used, err := parentAndCPU(path); err == nil && parent == pid { // others have ended
+			total += used
+		}
 	}
-	// After the name, which may hold anything, utime and stime are the 12th and 13th.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return total, err
+}
+
+// parentAndCPU reads a process's file of that name.
+func parentAndCPU(path string) (parent int, used time.Duration, err error) {
+	stat, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	// After the name, which may hold anything, the parent is the second field, and utime and
+	// stime are the 12th and 13th.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 13 {
-		return 0, fmt.Errorf("no times of process %d", pid)
+		return 0, 0, fmt.Errorf("no times in %s", path)
 	}
-	user, err := strconv.Atoi(string(fields[11]))
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.Atoi(string(fields[12]))
-	return time.Duration(user+system) * clockTick, err
+	parent, errParent := strconv.Atoi(fields[1])
+	user, errUser := strconv.Atoi(fields[11])
+	system, errSystem := strconv.Atoi(fields[12])
+	return parent, time.Duration(user+system) * clockTick, errors.Join(errParent, errUser, errSystem)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/pkg/auth"
 )
 
 const (
@@ -74,4 +75,9 @@ func (i *tokenIssuer) token(subject, client string, roles ...string) (string, er
 		"typ": "Bearer", "azp": client, "auth_time": now.Unix(), "sid": uuid.NewString(), "scope": "openid profile",
 		"preferred_username": subject, "realm_access": map[string]any{"roles": roles},
 	}).Serialize()
+}
+
+// shop returns the token of a purchase service.
+func (i *tokenIssuer) shop() (string, error) {
+	return i.token("bench-shop", "purchase-service", auth.RoleEntitlementWriter)
 }

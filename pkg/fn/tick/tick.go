@@ -171,7 +171,8 @@ func (d *drain) burst(ctx context.Context, total *lease.Report) error {
 	if err != nil || !report.More || ctx.Err() != nil {
 		return err
 	}
-	reports, failures := make([]lease.Report, max(d.source.AtOnce, 1)), make([]error, max(d.source.AtOnce, 1))
+	atOnce := max(d.source.AtOnce, 1)
+	reports, failures := make([]lease.Report, atOnce), make([]error, atOnce)
 	var group sync.WaitGroup
 	var failed atomic.Bool
 	for i := range reports {
