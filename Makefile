@@ -103,7 +103,7 @@ lint: tools ## Check Go (.golangci.yaml), protobuf, and that generated files and
 		echo "golangci-lint in $$module"; (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...) || exit 1; done
 	cd proto && $(CURDIR)/$(TOOLS)/buf lint
 	go run ./infra/generate -check
-	@for module in $(MODULES) infra/tools/func infra/tools/prometheus infra/bench/peers test/conformance/queueproxy; do \
+	@for module in $(MODULES) infra/tools/compose infra/tools/cosign infra/tools/func infra/tools/prometheus infra/bench/peers test/conformance/queueproxy; do \
 		(cd $$module && go mod tidy -diff) || { echo "run go mod tidy in $$module"; exit 1; }; done
 	@echo "lint: ok"
 
@@ -140,9 +140,37 @@ lambda: ## Build .local/lambda/bootstrap, which infra/lambda/template.yaml deplo
 images: ## Build the image with ko and push it with its SBOM, as KO_DOCKER_REPO
 	@infra/image/push.sh
 
+.PHONY: release
+release: ## Push and sign the image as KO_DOCKER_REPO, and write the rest of a release, of VERSION
+	@infra/image/release.sh
+
+.PHONY: test-release
+test-release: $(TOOLS)/cosign ## Make and sign a release in a registry of its own, and verify it
+	cd infra/image && go test -tags release -timeout 30m -count 1 $(GO_TEST_FLAGS) -run Release ./...
+
+$(TOOLS)/cosign: infra/tools/cosign/go.mod infra/tools/cosign/go.sum
+	@echo "building cosign (once, minutes)"
+	@mkdir -p $(TOOLS)
+	cd infra/tools/cosign && go build -ldflags "-s -w" -o $(CURDIR)/$@ github.com/sigstore/cosign/v3/cmd/cosign
+	@touch $@
+
 .PHONY: test-images
 test-images: ## Check the image in a registry of its own and under runc, and compose.yaml
 	cd infra/image && go test -timeout 9m $(GO_TEST_FLAGS) ./...
+
+.PHONY: test-compose
+test-compose: $(TOOLS)/docker-compose ## Start compose.yaml in a Docker engine of its own, use it and crash it (root; minutes)
+	go test -tags docker -timeout 40m -count 1 -v $(GO_TEST_FLAGS) ./test/compose
+
+.PHONY: test-cluster
+test-cluster: ## Make a kind cluster with Knative from nothing, deploy into it, use it and disturb it (root; an hour, later a third)
+	go test -tags cluster -timeout 90m -count 1 -v $(GO_TEST_FLAGS) ./test/kind
+
+$(TOOLS)/docker-compose: infra/tools/compose/go.mod infra/tools/compose/go.sum
+	@echo "building docker compose (once, minutes)"
+	@mkdir -p $(TOOLS)
+	cd infra/tools/compose && go build -ldflags "-s -w" -o $(CURDIR)/$@ github.com/docker/compose/v2/cmd
+	@touch $@
 
 .PHONY: func
 func: $(TOOLS)/func ## Build Knative's func CLI as .local/bin/tools/func (once, minutes)

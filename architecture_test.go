@@ -54,12 +54,12 @@ var layers = [][]string{
 	{"infra/dev/shop", "test/kit", "test/kit/program"},
 	{"test/kit/identity"},
 	{"infra/*"},
-	{"test/system"},
+	{"test/system", "test/standin"},
 	{"test/*"},
 }
 
 // forTests are packages that only tests and each other may import.
-var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/kit/brokertest", "test/system", "test/conformance"}
+var forTests = []string{"infra/dev/servertest", "test/kit", "test/kit/identity", "test/kit/program", "test/kit/brokertest", "test/system", "test/deployed", "test/standin", "test/conformance"}
 
 // domains must depend neither on each other nor on how they are reached.
 var domains = []string{"pkg/account", "pkg/entitlement", "pkg/matchmaking", "pkg/notification", "pkg/transfer"}

@@ -20,7 +20,9 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 # token CLIENT prints an access token of one of the services that make run knows:
 # purchase-service (it writes entitlements) and ops (an operator).
 token() {
-  curl -sf -u "$1:$1-secret" -d grant_type=client_credentials "$OIDC_ISSUER/token" | field access_token
+  local endpoint
+  endpoint=$(curl -sf "$OIDC_ISSUER/.well-known/openid-configuration" | field token_endpoint)
+  curl -sf -u "$1:$1-secret" -d grant_type=client_credentials "$endpoint" | field access_token
 }
 
 # call METHOD PATH [curl's options] prints the answer's body, and fails unless the

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/miniserversystem/miniserver/infra/dev/plot"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -33,7 +36,7 @@ type sample struct {
 
 // measured measures samples by turns and returns the lines of their rates (a second) and of
 // their p99 (ms), in the order in which lines come first.
-func (b *bench) measured(ctx context.Context, samples []*sample) (rates, times []line, err error) {
+func (b *bench) measured(ctx context.Context, samples []*sample) (rates, times []plot.Line, err error) {
 	arms := make([]arm, len(samples))
 	for i, s := range samples {
 		arms[i] = arm{fmt.Sprintf("%s, %d", s.line, s.x), func(ctx context.Context) (float64, error) {
@@ -52,10 +55,10 @@ func (b *bench) measured(ctx context.Context, samples []*sample) (rates, times [
 		if !ok {
 			n = len(rates)
 			index[s.line] = n
-			rates, times = append(rates, line{name: s.line}), append(times, line{name: s.line})
+			rates, times = append(rates, plot.Line{Name: s.line}), append(times, plot.Line{Name: s.line})
 		}
-		rates[n].points = append(rates[n].points, point{float64(s.x), m[i]})
-		times[n].points = append(times[n].points, point{float64(s.x), inMS(percentile(s.p99, 0.5))})
+		rates[n].Points = append(rates[n].Points, plot.Point{X: float64(s.x), Y: m[i]})
+		times[n].Points = append(times[n].Points, plot.Point{X: float64(s.x), Y: inMS(percentile(s.p99, 0.5))})
 	}
 	return rates, times, nil
 }
@@ -101,8 +104,8 @@ func (b *bench) clientCurves(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		b.draw(plot{"clients-rate", "Requests a second over HTTP", "clients at once", "requests/s", rates}),
-		b.draw(plot{"clients-p99", "99 % of requests are answered within", "clients at once", "ms", times}))
+		b.draw("clients-rate", plot.Plot{Title: "Requests a second over HTTP", X: "clients at once", Y: "requests/s", Lines: rates}),
+		b.draw("clients-p99", plot.Plot{Title: "99 % of requests are answered within", X: "clients at once", Y: "ms", Lines: times}))
 }
 
 // backlogCurve draws the relay on deeper and deeper backlogs.
@@ -122,7 +125,7 @@ func (b *bench) backlogCurve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.draw(plot{"backlog", "Events published a second", "events that wait", "events/s", rates})
+	return b.draw("backlog", plot.Plot{Title: "Events published a second", X: "events that wait", Y: "events/s", Lines: rates})
 }
 
 // waitingCurve draws passes over fuller and fuller queues.
@@ -152,8 +155,8 @@ func (b *bench) waitingCurve(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		b.draw(plot{"waiting-rate", "Matches a second, in calls of 25 pairs", "players who wait", "matches/s", rates}),
-		b.draw(plot{"waiting-p99", "99 % of calls of 25 pairs take less than", "players who wait", "ms", times}))
+		b.draw("waiting-rate", plot.Plot{Title: "Matches a second, in calls of 25 pairs", X: "players who wait", Y: "matches/s", Lines: rates}),
+		b.draw("waiting-p99", plot.Plot{Title: "99 % of calls of 25 pairs take less than", X: "players who wait", Y: "ms", Lines: times}))
 }
 
 // accountCurve draws transfers between more and more accounts.
@@ -186,8 +189,8 @@ func (b *bench) accountCurve(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(
-		b.draw(plot{"accounts-rate", "Transfers a second over HTTP", "accounts", "transfers/s", rates}),
-		b.draw(plot{"accounts-p99", "99 % of transfers are answered within", "accounts", "ms", times}))
+		b.draw("accounts-rate", plot.Plot{Title: "Transfers a second over HTTP", X: "accounts", Y: "transfers/s", Lines: rates}),
+		b.draw("accounts-p99", plot.Plot{Title: "99 % of transfers are answered within", X: "accounts", Y: "ms", Lines: times}))
 }
 
 // openMore opens accounts until there are n.
@@ -215,3 +218,16 @@ func (k *bank) openMore(ctx context.Context, n int) error {
 	})
 	return err
 }
+
+// draw writes a plot's file.
+func (b *bench) draw(name string, p plot.Plot) error {
+	dir := filepath.Join(b.dir, "plots")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, name+".svg")
+	b.progress("  %s", path)
+	return os.WriteFile(path, []byte(p.SVG()), 0o644)
+}
+
+func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

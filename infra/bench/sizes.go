@@ -21,7 +21,7 @@ type sizes struct {
 }
 
 var fullSizes = sizes{
-	rounds: 3, window: 4 * time.Second, relayRows: 20_000, backlogs: [2]int{10_000, 120_000},
+	rounds: 3, window: 2500 * time.Millisecond, relayRows: 20_000, backlogs: [2]int{10_000, 120_000},
 	loaded: 1_000_000, claims: 5, events: 20_000, slow: 1_000, paced: 7 * time.Second, granted: 10_000, front: 1500 * time.Millisecond, streams: 10_000, starts: 11,
 	peerBacklogs: [3]int{10_000, 40_000, 120_000},
 }

@@ -66,6 +66,7 @@ spec:
       containers:
         - name: function
           image: ko://github.com/miniserversystem/miniserver/infra/miniserver
+          terminationMessagePolicy: FallbackToLogsOnError # kubectl describe shows why it ended
           ports:
             - containerPort: 8080
           envFrom:
@@ -102,8 +103,8 @@ spec:
 {{- end}}
           resources:
             requests:
-              cpu: 50m
-              memory: 64Mi
+              cpu: {{.CPU}}
+              memory: {{.Memory}}
             limits:
               cpu: "1"
               memory: 128Mi

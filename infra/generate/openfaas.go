@@ -128,8 +128,8 @@ functions:
 {{- end}}
 {{- end}}
     requests:
-      cpu: 50m
-      memory: 64Mi
+      cpu: {{.CPU}}
+      memory: {{.Memory}}
     limits:
       cpu: "1"
       memory: 128Mi

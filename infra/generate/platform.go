@@ -76,6 +76,26 @@ func (d deployed) Component() string {
 	return "front"
 }
 
+// CPU is what a pod of the function asks for: about what it takes while 200 grants pass in a
+// second (docs/platforms.md).
+func (d deployed) CPU() string {
+	switch {
+	case d.Public:
+		return "100m"
+	case d.Component() == "front":
+		return "50m"
+	}
+	return "20m"
+}
+
+// Memory is what a pod asks for: twice what it was seen to use.
+func (d deployed) Memory() string {
+	if d.Public {
+		return "64Mi"
+	}
+	return "32Mi"
+}
+
 // registry is all functions as a platform deploys them.
 func registry() []deployed {
 	var all []deployed

@@ -12,7 +12,26 @@ export GOOS=linux GOARCH="${GOARCH:-$(go env GOHOSTARCH)}"
 
 manifests=$(mktemp)
 trap 'rm -f "$manifests"' EXIT
-kubectl kustomize infra/knative/overlays/kind | ko resolve --filename - >"$manifests"
+kubectl kustomize "${KIND_OVERLAY:-infra/knative/overlays/kind}" | ko resolve --filename - >"$manifests"
+
+# migrated waits for the Job, says why its tries failed, and gives up when it does.
+migrated() {
+  local state failed said=0
+  for _ in $(seq 900); do # seconds, as the Job has
+    state=$(k -n miniserver get job migrate -o 'jsonpath={.status.conditions[?(@.status=="True")].type}') || state=
+    failed=$(k -n miniserver get job migrate -o 'jsonpath={.status.failed}') || failed=
+    [[ $state != *Complete* ]] || return 0
+    if [ "${failed:-0}" -gt "$said" ]; then
+      said=$failed
+      echo "tries of migrate that failed: $said" >&2
+      k -n miniserver logs --selector job-name=migrate --tail=3 --prefix >&2 || true
+    fi
+    [[ $state != *Failed* ]] || break
+    sleep 1
+  done
+  echo "nothing is migrated; the version before goes on serving. Mend it and deploy again" >&2
+  return 1
+}
 
 # A Job cannot be changed, and this version's must run. Functions that start before
 # it has ended answer that they are not ready.
@@ -20,11 +39,13 @@ k -n miniserver delete job migrate --ignore-not-found
 k apply -f "$manifests"
 k -n miniserver rollout status --timeout=5m statefulset/postgres statefulset/redis statefulset/nats
 k -n miniserver rollout status --timeout=5m deployment/pgbouncer
-k -n miniserver wait --for=condition=complete --timeout=15m job/migrate
+migrated
 k -n miniserver rollout status --timeout=10m deployment/keycloak
 k -n miniserver wait --for=condition=Ready --timeout=10m services.serving.knative.dev --all
 k -n miniserver wait --for=condition=Ready --timeout=5m pingsources.sources.knative.dev --all
-k -n miniserver wait --for=condition=Ready --timeout=5m subscriptions.messaging.knative.dev --all
+if grep -q '^kind: Subscription$' "$manifests"; then
+  k -n miniserver wait --for=condition=Ready --timeout=5m subscriptions.messaging.knative.dev --all
+fi
 
 url=http://gateway.miniserver.localhost:8080
 curl -sSf --retry 30 --retry-delay 2 --retry-all-errors "$url/health/readiness"

@@ -12,10 +12,12 @@ need_tools
 serving=${KNATIVE_SERVING:-knative-v1.22.0}
 kourier=${KNATIVE_KOURIER:-knative-v1.22.0}
 eventing=${KNATIVE_EVENTING:-knative-v1.20.0}
-natss=${KNATIVE_NATSS:-knative-v1.20.0}
-github=https://github.com
+natss=${KNATIVE_NATSS:-knative-v1.20.0} # or none: consumers are then woken by functions and ticks only
+# Where the releases are, which may be a folder.
+github=${KNATIVE_RELEASES:-https://github.com}
 
-kind get clusters | grep -qx "$cluster" || kind create cluster --config kind.yaml --wait 3m
+kind get clusters | grep -qx "$cluster" ||
+  kind create cluster --config "${KIND_CONFIG:-kind.yaml}" ${KIND_NODE_IMAGE:+--image "$KIND_NODE_IMAGE"} --wait 3m
 
 k apply -f "$github/knative/serving/releases/download/$serving/serving-crds.yaml"
 k wait --for=condition=Established --timeout=1m crd -l knative.dev/crd-install=true
@@ -23,13 +25,24 @@ k apply -f "$github/knative/serving/releases/download/$serving/serving-core.yaml
 k apply -f "$github/knative-extensions/net-kourier/releases/download/$kourier/kourier.yaml"
 k apply -f "$github/knative/eventing/releases/download/$eventing/eventing-crds.yaml"
 k apply -f "$github/knative/eventing/releases/download/$eventing/eventing-core.yaml"
-k apply -f "$github/knative-extensions/eventing-natss/releases/download/$natss/eventing-jsm.yaml"
+[ "$natss" = none ] || k apply -f "$github/knative-extensions/eventing-natss/releases/download/$natss/eventing-jsm.yaml"
+
+# Knative's webhooks have to allow the changes that follow. They can be reached a moment
+# after they are ready.
+k -n knative-serving rollout status --timeout=5m deployment/webhook
+configure() { # CONFIGMAP PATCH
+  for _ in $(seq 60); do
+    k -n knative-serving patch configmap "$1" --type merge -p "$2" && return
+    sleep 1
+  done
+  return 1
+}
 
 # Services are at NAME.NAMESPACE.localhost, which is this machine to browsers and curl.
-k -n knative-serving patch configmap config-network --type merge -p '{"data":{"ingress-class":"kourier.ingress.networking.knative.dev"}}'
-k -n knative-serving patch configmap config-domain --type merge -p '{"data":{"localhost":""}}'
+configure config-network '{"data":{"ingress-class":"kourier.ingress.networking.knative.dev"}}'
+configure config-domain '{"data":{"localhost":""}}'
 # ko puts images into the node; there is no registry to ask for their digests.
-k -n knative-serving patch configmap config-deployment --type merge -p '{"data":{"registries-skipping-tag-resolving":"kind.local,ko.local,dev.local"}}'
+configure config-deployment '{"data":{"registries-skipping-tag-resolving":"kind.local,ko.local,dev.local"}}'
 k -n kourier-system patch service kourier --type merge -p '{"spec":{"type":"NodePort","ports":[{"name":"http2","port":80,"targetPort":8080,"nodePort":31080},{"name":"https","port":443,"targetPort":8443}]}}'
 k -n knative-eventing create configmap config-nats --dry-run=client -o yaml \
   --from-literal=eventing-nats='url: nats://operator:development-only@nats.miniserver.svc.cluster.local:4222' | k apply -f -

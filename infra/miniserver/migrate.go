@@ -1,15 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/settings"
@@ -32,7 +33,7 @@ func migrate(ctx context.Context, domains []string, out io.Writer) error {
 		if !slices.Contains(migrations.Domains, domain) {
 			return fmt.Errorf("there is no domain %q; they are %s", domain, strings.Join(migrations.Domains, ", "))
 		}
-		if err := migrateOne(ctx, s, domain); err != nil {
+		if err := migrateOne(ctx, s, domain, out); err != nil {
 			return err
 		}
 		fmt.Fprintln(out, "up to date:", domain)
@@ -40,13 +41,22 @@ func migrate(ctx context.Context, domains []string, out io.Writer) error {
 	return nil
 }
 
-func migrateOne(ctx context.Context, s settings.Settings, domain string) error {
-	url := cmp.Or(s.MigrationDatabaseURL, s.Database(domain))
+func migrateOne(ctx context.Context, s settings.Settings, domain string, out io.Writer) error {
+	url, source := s.MigrationDatabaseURL, "MIGRATION_DATABASE_URL"
+	if url == "" {
+		url, source = s.Database(domain), strings.ToUpper(domain)+"_DATABASE_URL or DATABASE_URL"
+	}
 	if url == "" {
 		return fmt.Errorf("set DATABASE_URL to the database of %s", domain)
 	}
-	if err := migrations.Up(ctx, url, domain); err != nil || s.MigrationDatabaseURL == "" {
-		return err
+	if err := await(ctx, url, patience, out); err != nil {
+		return fmt.Errorf("%w\n(the database is that of %s)", err, source)
+	}
+	if err := migrations.Up(ctx, url, domain); err != nil {
+		return fmt.Errorf("%w\n(the database is that of %s; what was brought up to date stays, and this command goes on from there)", err, source)
+	}
+	if s.MigrationDatabaseURL == "" {
+		return nil
 	}
 	if s.CleanupDatabaseURL == "" && domain == "entitlement" && !sameUser(url, s.Database(domain)) {
 		// Its rights would replace those of the login that the functions use.
@@ -65,6 +75,40 @@ func migrateOne(ctx context.Context, s settings.Settings, domain string) error {
 		}
 	}
 	return nil
+}
+
+// patience is how long the database may be unreachable: where both start at once, its pod
+// or the network's rules may come later than this command.
+const patience = 30 * time.Second
+
+const startingUp = "57P03" // PostgreSQL's cannot_connect_now
+
+// await returns when the database can be connected to, or cannot for another reason than
+// that nobody answers, or for longer than within.
+func await(ctx context.Context, url string, within time.Duration, out io.Writer) error {
+	if _, err := pgx.ParseConfig(url); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for said := false; ; said = true {
+		conn, err := pgx.Connect(ctx, url)
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		var answer *pgconn.PgError
+		if errors.As(err, &answer) && answer.Code != startingUp {
+			return err
+		}
+		if !said {
+			fmt.Fprintf(out, "waiting for the database, for %s at most: %v\n", within, err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // sameUser reports whether two URLs name one login.

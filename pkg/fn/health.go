@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
@@ -45,6 +46,7 @@ func (e *Env) registerHealth() {
 			needed = e.rt.hosted // the gateway stands for all that are in its process
 		}
 		if err := e.rt.ready(r.Context(), needed); err != nil {
+			e.Logger().WarnContext(r.Context(), "not ready", "error", err.Error()) // probes show no body
 			problem.Write(w, err)
 			return
 		}
@@ -67,6 +69,17 @@ type part struct {
 
 const sessions = "sessions"
 
+// String names the part and the settings that say where it is.
+func (p part) String() string {
+	switch {
+	case p.store == Postgres:
+		return "The database of " + p.name + " (" + strings.ToUpper(p.name) + "_DATABASE_URL or DATABASE_URL)"
+	case p.name == sessions:
+		return "Redis (SESSION_REDIS_URL or REDIS_URL)"
+	}
+	return map[Store]string{Redis: "Redis (REDIS_URL)", NATS: "NATS (NATS_URL)", RabbitMQ: "RabbitMQ (RABBITMQ_URL)"}[p.store]
+}
+
 // parts are those that a function needs.
 func (f Function) parts() (parts []part) {
 	for _, store := range f.Stores {
@@ -85,7 +98,7 @@ func (f Function) parts() (parts []part) {
 }
 
 // Ready returns nil once each store that the functions Here need has answered since the
-// process started; the error is fault.Unavailable and names the store. A store that goes
+// process started; the error is fault.Unavailable, and names the store and its settings. A store that goes
 // away later shows in answers, not here: taking every instance out of rotation would
 // help nobody.
 func (rt *Runtime) Ready(ctx context.Context) error { return rt.ready(ctx, rt.hosted) }
@@ -96,7 +109,7 @@ func (rt *Runtime) ready(ctx context.Context, functions []Function) error {
 	for _, f := range functions {
 		for _, p := range f.parts() {
 			if err := rt.answeredOnce(ctx, p); err != nil {
-				return fault.Unreachable(string(p.store), err)
+				return fault.Unreachable(p.String(), err)
 			}
 		}
 	}

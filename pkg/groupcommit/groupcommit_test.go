@@ -331,6 +331,37 @@ func TestFullOfTheGone(t *testing.T) {
 	})
 }
 
+// Clients that ask again as soon as they are answered keep nobody waiting longer than what
+// was there before.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const clients = 256
+		ctx, cancel := context.WithCancel(t.Context())
+		s, group := setup(), &sync.WaitGroup{}
+		s.Keys = func(word string) []string { return []string{word} }
+		for client := range clients {
+			group.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					_, _ = s.Do(ctx, fmt.Sprint("flood", client, "-", n))
+				}
+			})
+		}
+		before := len(s.ran()) // all have asked: none can come after the late one
+		s.ask(t, group, "late")
+		for range clients/32 + 2 { // the two that run, and those that wait
+			s.let <- struct{}{}
+			synctest.Wait()
+		}
+		if ran := s.ran()[before:]; !slices.Contains(slices.Concat(ran...), "late") {
+			t.Errorf("the write has not begun after %d batches", len(ran))
+		}
+		cancel()
+		close(s.let)
+		group.Wait()
+	})
+}
+
 // Whatever comes in whatever order, each write happens once, and no two of one key at once.
 func TestStorm(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,8 @@ type site struct {
 	origin string
 	issuer *issuer.Server
 	front  *httptest.Server
+	// shopless is a site that has no demo shop.
+	shopless bool
 	// fails are suffixes of URLs that this test answers with 503.
 	fails []string
 }

@@ -52,7 +52,7 @@ func TestManyStreams(t *testing.T) {
 	t.Logf("%d grants with %d streams: %s", users*each, users, time.Since(began))
 	for i, f := range streams {
 		for _, e := range f.Until(each) {
-			key := itemOf(t, e)
+			key := e.Item(t)
 			if !strings.HasPrefix(key, ids[i]) {
 				t.Fatalf("%s received %s", ids[i], e.Data)
 			}

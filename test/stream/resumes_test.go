@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,7 +51,7 @@ func TestStreamResumes(t *testing.T) {
 			t.Errorf("%d events for %d notifications on one stream", len(events), len(idsOf(events)))
 		}
 		for _, e := range events {
-			item := itemOf(t, e)
+			item := e.Item(t)
 			if seen[item] != "" && seen[item] != e.ID {
 				t.Errorf("%s came with the ids %s and %s", item, seen[item], e.ID)
 			}
@@ -66,7 +65,7 @@ func TestStreamResumes(t *testing.T) {
 				items[item] = true
 			}
 			for _, e := range f.Got() {
-				items[itemOf(t, e)] = true
+				items[e.Item(t)] = true
 			}
 			for n := before; n < granted; n++ {
 				if !items[system.SKU(n)] {
@@ -99,18 +98,6 @@ func TestStreamResumes(t *testing.T) {
 		kit.Eventually(t, "the event that is sent now", has(f))
 		leave(f)
 	}
-}
-
-// itemOf returns the item of an event's notification.
-func itemOf(t testing.TB, e system.StreamEvent) string {
-	t.Helper()
-	var notification struct {
-		Payload struct {
-			Item string `json:"stock_keeping_unit"`
-		}
-	}
-	kit.Must(t, json.Unmarshal([]byte(e.Data), &notification))
-	return notification.Payload.Item
 }
 
 // A Last-Event-ID that is not an event of the caller's opens a stream that begins now.

@@ -2,6 +2,7 @@ package system
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,6 +73,18 @@ type StreamEvent struct {
 	At             time.Time
 }
 
+// Item is what the event's notification is about.
+func (e StreamEvent) Item(t testing.TB) string {
+	t.Helper()
+	var notification struct {
+		Payload struct {
+			Item string `json:"stock_keeping_unit"`
+		}
+	}
+	kit.Must(t, json.Unmarshal([]byte(e.Data), &notification))
+	return notification.Payload.Item
+}
+
 // Follower is an open stream and the events it has received.
 type Follower struct {
 	t      testing.TB
@@ -95,6 +108,18 @@ func (s *System) Follow(token string, headers ...string) *Follower {
 // FollowAt is Follow for a path with a query.
 func (s *System) FollowAt(path, token string, headers ...string) *Follower {
 	s.T.Helper()
+	f, err := s.TryFollow(path, token, headers...)
+	if err != nil {
+		s.T.Errorf("no stream was opened: %v", err)
+		f = &Follower{t: s.T, HangUp: func() {}, Ended: make(chan struct{})}
+		close(f.Ended)
+	}
+	return f
+}
+
+// TryFollow is FollowAt for a stream that may be refused.
+func (s *System) TryFollow(path, token string, headers ...string) (*Follower, error) {
+	s.T.Helper()
 	ctx, hangUp := context.WithCancel(context.Background())
 	s.T.Cleanup(hangUp)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
@@ -106,20 +131,20 @@ func (s *System) FollowAt(path, token string, headers ...string) *Follower {
 		name, value, _ := strings.Cut(h, ": ")
 		request.Header.Set(name, value)
 	}
-	f := &Follower{t: s.T, HangUp: hangUp, Ended: make(chan struct{})}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil || response.StatusCode != http.StatusOK {
-		s.T.Errorf("no stream was opened: %+v", s.Read(response, err))
-		close(f.Ended)
-		return f
+	response, err := cmp.Or(s.Client, http.DefaultClient).Do(request)
+	if err != nil {
+		return nil, err
 	}
-	f.Header = response.Header
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%+v", s.Read(response, nil))
+	}
+	f := &Follower{t: s.T, Header: response.Header, HangUp: hangUp, Ended: make(chan struct{})}
 	go func() {
 		defer close(f.Ended)
 		defer response.Body.Close()
 		f.End = f.read(response.Body)
 	}()
-	return f
+	return f, nil
 }
 
 // read parses the stream as the HTML standard specifies.

@@ -28,7 +28,8 @@ import (
 // test's own.
 type System struct {
 	T        testing.TB
-	URL      string // the gateway's
+	URL      string       // the gateway's
+	Client   *http.Client // that opens streams; nil is http.DefaultClient
 	Pool     *pgxpool.Pool
 	Redis    *redis.Server
 	RedisDir string // where Redis keeps its data

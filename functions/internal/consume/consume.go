@@ -27,6 +27,9 @@ const (
 	// maxFailures bounds the statements of one step that fail without saying that an
 	// event is at fault. Isolating one event in the largest batch takes ten.
 	maxFailures = 16
+	// atOnce is how many steps run at once while there is more: one fetches and
+	// acknowledges while another's statement runs.
+	atOnce = 2
 )
 
 // Store is the domain that accepts the events.
@@ -41,7 +44,7 @@ type Store interface {
 	DeadLetter(context.Context, deadletter.Letter) error
 }
 
-// Consumer takes messages from a broker.
+// Consumer takes messages from a broker, for several callers at once.
 type Consumer interface {
 	// Fetch returns up to limit messages that are available now; an empty result means
 	// that none is left. Its error is fault.Unavailable.
@@ -70,7 +73,9 @@ func New(e *fn.Env, store Store, next string) (*Consumption, error) {
 
 // Source is the consumption of one consumer's messages.
 func (c *Consumption) Source(name string, consumer Consumer) tick.Source {
-	return tick.Source{Name: name, Step: func(ctx context.Context) (lease.Report, error) { return c.step(ctx, consumer) }}
+	return tick.Source{
+		Name: name, Step: func(ctx context.Context) (lease.Report, error) { return c.step(ctx, consumer) }, AtOnce: atOnce,
+	}
 }
 
 // step accepts one batch. Messages are acknowledged only after the commit, so they are

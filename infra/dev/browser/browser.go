@@ -5,6 +5,7 @@ package browser
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +31,8 @@ var ErrRefused = errors.New("the sign-in was refused")
 // once, like a browser with several tabs.
 type Browser struct{ client *http.Client }
 
-// New returns a browser without cookies. It talks to loopback addresses only, and
-// keeps no connections, so there is nothing to close.
+// New returns a browser without cookies. It talks to this machine only, and keeps no
+// connections, so there is nothing to close.
 func New() *Browser {
 	// Like browsers, the jar trusts loopback as much as https: cookies that are marked
 	// Secure, as Keycloak's are, come back to an http address there.
@@ -42,7 +43,7 @@ func New() *Browser {
 	return &Browser{&http.Client{
 		Timeout:       requestTimeout,
 		Jar:           jar,
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: Dial},
 		CheckRedirect: checkRedirect,
 	}}
 }
@@ -126,7 +127,15 @@ func errNotLoopback(u *url.URL) error {
 
 func loopback(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost") || ip != nil && ip.IsLoopback()
+}
+
+// Dial connects to an address. Names under .localhost are this machine, as in browsers.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if host, port, err := net.SplitHostPort(address); err == nil && strings.HasSuffix(host, ".localhost") {
+		address = net.JoinHostPort("127.0.0.1", port)
+	}
+	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }

@@ -62,13 +62,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keycloak: %w", err)
 	}
-	if o.Dir == "" {
-		return nil, errors.New("keycloak: Options.Dir is empty")
-	}
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
-		return nil, fmt.Errorf("keycloak: %w", err)
-	}
-	found, err := install(ctx, o)
+	found, err := installed(ctx, &o)
 	if err != nil {
 		return nil, fmt.Errorf("keycloak: %w", err)
 	}
@@ -81,6 +75,29 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("keycloak: %w", err)
 	}
 	return server, nil
+}
+
+// Fetch returns the folder of the distribution, which Start would use. Only Dir and Out are
+// needed.
+func Fetch(ctx context.Context, o Options) (home string, err error) {
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	found, err := installed(ctx, &o)
+	if err != nil {
+		return "", fmt.Errorf("keycloak: %w", err)
+	}
+	return found.home, nil
+}
+
+func installed(ctx context.Context, o *Options) (found installation, err error) {
+	if o.Dir == "" {
+		return found, errors.New("Options.Dir is empty")
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return found, err
+	}
+	return install(ctx, *o)
 }
 
 // Issuer is the realm's URL: the `iss` of its tokens, and OIDC_ISSUER.

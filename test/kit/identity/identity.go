@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/infra/dev/browser"
 	"github.com/miniserversystem/miniserver/infra/dev/issuer"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
@@ -42,39 +44,55 @@ func Issuer(t testing.TB) string {
 // Token returns an access token of a service client of an issuer.
 func Token(t testing.TB, issuerURL, client, secret string) string {
 	t.Helper()
+	token, err := TokenOf(t.Context(), issuerURL, client, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TokenOf is Token, for an issuer that may be away.
+func TokenOf(ctx context.Context, issuerURL, client, secret string) (string, error) {
 	var described struct {
 		Token string `json:"token_endpoint"`
 	}
-	discovery, err := http.NewRequestWithContext(t.Context(), http.MethodGet, issuerURL+"/.well-known/openid-configuration", http.NoBody)
+	discovery, err := http.NewRequestWithContext(ctx, http.MethodGet, issuerURL+"/.well-known/openid-configuration", http.NoBody)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	answerOf(t, discovery, &described)
+	if err := answerOf(discovery, &described); err != nil {
+		return "", err
+	}
 	form := url.Values{"grant_type": {"client_credentials"}}.Encode()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, described.Token, strings.NewReader(form))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, described.Token, strings.NewReader(form))
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	request.SetBasicAuth(client, secret)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	var answer struct {
 		AccessToken string `json:"access_token"`
 	}
-	answerOf(t, request, &answer)
-	if answer.AccessToken == "" {
-		t.Fatalf("the issuer gave no token for %s", client)
+	if err := answerOf(request, &answer); err != nil {
+		return "", err
 	}
-	return answer.AccessToken
+	if answer.AccessToken == "" {
+		return "", fmt.Errorf("the issuer gave no token for %s", client)
+	}
+	return answer.AccessToken, nil
 }
 
-func answerOf(t testing.TB, request *http.Request, into any) {
-	t.Helper()
-	response, err := http.DefaultClient.Do(request)
+// Client takes names under .localhost for this machine, as browsers do.
+var Client = &http.Client{Transport: &http.Transport{DialContext: browser.Dial}}
+
+func answerOf(request *http.Request, into any) error {
+	response, err := Client.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		t.Fatalf("%s %s: %s: %v", request.Method, request.URL, response.Status, err)
+		return fmt.Errorf("%s %s: %s: %w", request.Method, request.URL, response.Status, err)
 	}
+	return nil
 }
