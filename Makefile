@@ -47,6 +47,16 @@ test-keycloak: cc ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the f
 test-browser: cc ## Use the pages in headless Chromium, and have axe-core judge them
 	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) ./test/browser
 
+CHAOS := CGO_ENABLED=0 go test -tags chaos -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/chaos
+
+.PHONY: chaos
+chaos: ## Have everything fail at once under load, for CHAOS_FOR (90s), and check what was promised
+	$(CHAOS)
+
+.PHONY: chaos-long
+chaos-long: ## The same for an hour
+	CHAOS_FOR=60m $(CHAOS)
+
 .PHONY: test-func
 test-func: cc $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
 	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./test/func
@@ -76,7 +86,7 @@ test-manifests: ## Check the manifests as a cluster would, without one
 test-knative: ## Apply them to a real API server with Knative (builds both the first time)
 	cd test/cluster && go test -tags knative -timeout 60m -count 1 -v $(GO_TEST_FLAGS) .
 
-CONFORMANCE := CONFORMANCE_RESULTS=$(CURDIR)/.local/conformance CGO_ENABLED=1 go test -race -tags conformance -count=1 -timeout 10m $(GO_TEST_FLAGS)
+CONFORMANCE := CONFORMANCE_RESULTS=$(CURDIR)/.local/conformance CGO_ENABLED=1 go test -race -tags conformance -count=1 -timeout 20m $(GO_TEST_FLAGS)
 
 .PHONY: test-conformance
 test-conformance: cc ## Ask every way of running the functions the same

@@ -5,12 +5,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -118,35 +114,6 @@ func (f *crash) exec(sql string) {
 	f.pool.Reset()
 }
 
-// kill ends the server and all its processes at once, as a crash does.
-func (f *crash) kill() {
-	f.t.Helper()
-	var backend int
-	if err := f.pool.QueryRow(f.t.Context(), `SELECT pg_backend_pid()`).Scan(&backend); err != nil {
-		f.t.Fatal(err)
-	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(backend), "stat"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	// "pid (name) state ppid …": a backend's parent is the server.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	server, err := strconv.Atoi(fields[1])
-	if err != nil || server <= 1 {
-		f.t.Fatalf("no parent process in %q", stat)
-	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", server, server))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	// The server is killed first, so that it cannot stop its children in an orderly way.
-	for _, pid := range append([]string{strconv.Itoa(server)}, strings.Fields(string(children))...) {
-		if n, err := strconv.Atoi(pid); err == nil {
-			_ = syscall.Kill(n, syscall.SIGKILL)
-		}
-	}
-}
-
 func (f *crash) grant(key string) error {
 	hash := sha256.Sum256([]byte(key))
 	_, err := f.store.Grant(context.Background(), entitlement.Change{UserID: "u_" + key, StockKeepingUnit: "item1", Reason: "purchase", PurchaseID: "p"},
@@ -183,7 +150,7 @@ func (f *crash) round() (answered, cut []string) {
 		})
 	}
 	<-enough
-	f.kill()
+	kit.Must(f.t, f.server.Kill())
 	callers.Wait()
 	f.pool.Close()
 	// Stop ends what is left of the server; it may fail, as the server is gone.

@@ -145,7 +145,7 @@ func LoneDatabase(t testing.TB) string {
 			t.Error(err)
 		}
 	})
-	Must(t, migrate(ctx, own.URL()))
+	Must(t, Migrate(ctx, own.URL()))
 	conn, err := pgx.Connect(ctx, own.URL())
 	Must(t, err)
 	defer conn.Close(ctx)
@@ -275,15 +275,15 @@ func ensureTemplate(ctx context.Context) (string, error) {
 	if _, err := conn.Exec(ctx, "CREATE DATABASE making_template"); err != nil {
 		return "", err
 	}
-	if err := migrate(ctx, withDatabase(server.postgres.URL(), "making_template")); err != nil {
+	if err := Migrate(ctx, withDatabase(server.postgres.URL(), "making_template")); err != nil {
 		return "", err
 	}
 	_, err = conn.Exec(ctx, "ALTER DATABASE making_template RENAME TO "+name)
 	return name, err
 }
 
-// migrate makes all tables and logins.
-func migrate(ctx context.Context, url string) error {
+// Migrate makes all tables and logins in a database of its owner's.
+func Migrate(ctx context.Context, url string) error {
 	for _, domain := range migrations.Domains {
 		if err := migrations.Up(ctx, url, domain); err != nil {
 			return err

@@ -26,6 +26,7 @@ type Link struct {
 	changed  sync.Cond // of hanging and open
 	hanging  bool
 	slow     time.Duration
+	losing   int          // answers
 	listener net.Listener // nil while it is cut
 	open     map[net.Conn]bool
 }
@@ -76,11 +77,19 @@ func (l *Link) Slow(by time.Duration) {
 	l.slow = by
 }
 
+// Lose breaks the connections on which the server sends something next, n of them, and
+// what it sends is lost: what was asked for has happened, and nobody hears of it.
+func (l *Link) Lose(n int) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.losing = n
+}
+
 // Mend makes the link carry again, at the same address.
 func (l *Link) Mend() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.hanging, l.slow = false, 0
+	l.hanging, l.slow, l.losing = false, 0, 0
 	l.changed.Broadcast()
 	if l.listener != nil {
 		return
@@ -139,8 +148,12 @@ func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64) {
 		if pieces != nil && n > 0 {
 			pieces.Add(1)
 		}
-		if slow := l.pass(); slow > 0 {
+		slow, lost := l.pass(pieces == nil && n > 0)
+		if slow > 0 {
 			Pause(slow)
+		}
+		if lost {
+			return
 		}
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return
@@ -148,14 +161,18 @@ func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64) {
 	}
 }
 
-// pass waits while the link hangs, and returns how slow it is.
-func (l *Link) pass() time.Duration {
+// pass waits while the link hangs, and returns how slow it is, and whether what it carries
+// is an answer to be lost.
+func (l *Link) pass(answer bool) (slow time.Duration, lost bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	for l.hanging {
 		l.changed.Wait()
 	}
-	return l.slow
+	if lost = answer && l.losing > 0; lost {
+		l.losing--
+	}
+	return l.slow, lost
 }
 
 func (l *Link) forget(end net.Conn) {

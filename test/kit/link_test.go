@@ -1,17 +1,19 @@
 package kit_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// A link is cut and mended at the same address, hangs without losing data, and delays as
-// much as set.
+// A link is cut and mended at the same address, hangs without losing data, loses an answer
+// with its connection, and delays as much as set.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	echo := kit.Listen(t)
@@ -76,6 +78,16 @@ func TestLink(t *testing.T) {
 	kit.Must(t, conn.SetReadDeadline(time.Now().Add(kit.Patience)))
 	_, err = io.ReadFull(conn, answer)
 	kit.Must(t, err)
+
+	link.Lose(1)
+	_, err = conn.Write([]byte("x"))
+	kit.Must(t, err)
+	kit.Must(t, conn.SetReadDeadline(time.Now().Add(kit.Patience)))
+	if _, err := conn.Read(answer); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a lost answer's connection ends with %v, want it broken", err)
+	}
+	conn = dial()
+	ask(conn)
 
 	const slow = 20 * time.Millisecond
 	link.Slow(slow)

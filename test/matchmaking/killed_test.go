@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,15 +21,10 @@ import (
 // up an fsync; that case is not tested here.
 func killRedis(s *system.System, client *redis.Client) {
 	s.T.Helper()
-	file, err := os.ReadFile(filepath.Join(s.RedisDir, "redis.pid"))
-	kit.Must(s.T, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(file)))
-	kit.Must(s.T, err)
 	kit.Eventually(s.T, "no fsync is under way", func() bool {
 		return strings.Contains(client.Info(context.Background(), "persistence").Val(), "aof_pending_bio_fsync:0")
 	})
-	kit.Must(s.T, syscall.Kill(pid, syscall.SIGKILL))
-	kit.Must(s.T, s.Redis.Stop()) // waits until it is gone
+	kit.Must(s.T, s.Redis.Kill())
 	s.Redis = kit.StartRedis(s.T, s.RedisDir)
 }
 

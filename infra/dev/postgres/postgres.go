@@ -120,6 +120,21 @@ func (p *Server) Stop() error {
 	return nil
 }
 
+// Kill ends the server's processes at once, as a crash would, whoever else uses it. Start
+// recovers what was committed.
+func (p *Server) Kill() error {
+	p.stopping.Lock()
+	defer p.stopping.Unlock()
+	if p.running == nil {
+		return nil
+	}
+	if err := p.running.End(); err != nil {
+		return fmt.Errorf("kill PostgreSQL in %s: %w", p.dir, err)
+	}
+	p.running = nil
+	return p.users.Close()
+}
+
 func (p *Server) start(ctx context.Context, o Options) (err error) {
 	if p.account, err = home.ServerAccount(); err != nil {
 		return err

@@ -100,17 +100,29 @@ func (r *Server) Ports() (port, bus int) { return r.port, r.busPort }
 
 // Stop ends the server after it has written its data, and returns when its
 // process is gone, within a minute at worst. Calling it again does nothing.
-func (r *Server) Stop() error {
+func (r *Server) Stop() error { return r.end(inOrder) }
+
+// Kill ends the server at once, as a crash would. What it had written to its file is there
+// at the next start.
+func (r *Server) Kill() error { return r.end() }
+
+func (r *Server) end(steps ...proc.Step) error {
 	r.stopping.Lock()
 	defer r.stopping.Unlock()
 	if r.running == nil {
 		return nil
 	}
-	if err := r.running.End(inOrder); err != nil {
+	if err := r.running.End(steps...); err != nil {
 		return fmt.Errorf("stop Redis in %s: %w", r.dir, err)
 	}
 	r.running = nil
 	return r.inUse.Close()
 }
+
+// Pause makes the server hang, until Resume. It returns when the server stands still.
+func (r *Server) Pause() error { return r.running.Pause() }
+
+// Resume ends a Pause.
+func (r *Server) Resume() error { return r.running.Resume() }
 
 func (r *Server) file(suffix string) string { return filepath.Join(r.dir, name+suffix) }

@@ -1,0 +1,120 @@
+//go:build chaos
+
+// Package chaos_test has everything go wrong at once. Clients grant, revoke, pay and play
+// against the whole system, which runs as processes on real servers, while processes and
+// servers are killed, paused, cut off, filled and made to forget, several at a time. Then
+// all faults end, and what the clients were answered is compared with what is there.
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/kit/program"
+)
+
+const (
+	// quietWithin bounds how long anything may be under way after the last fault. What the
+	// broker lost is found when it is RECONCILE_AFTER old, 30 s, and published again then.
+	quietWithin = time.Minute
+	sayEvery    = 10 * time.Second
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(servingNATS); dir != "" {
+		fmt.Fprintln(os.Stderr, serveNATS(dir))
+		os.Exit(1)
+	}
+	code := kit.Main(m)
+	program.Clean()
+	os.Exit(code)
+}
+
+// TestChaos lets faults happen for CHAOS_FOR, from CHAOS_SEED, and fails if a promise was
+// broken.
+func TestChaos(t *testing.T) {
+	length, err := time.ParseDuration(setting("CHAOS_FOR", "90s"))
+	kit.Must(t, err)
+	seed, err := strconv.ParseUint(setting("CHAOS_SEED", strconv.Itoa(int(time.Now().UnixNano()%1_000_000))), 10, 64)
+	kit.Must(t, err)
+	began := time.Now()
+	say := func(format string, arguments ...any) {
+		fmt.Fprintf(os.Stderr, "%7.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, arguments...))
+	}
+	say("CHAOS_SEED=%d CHAOS_FOR=%s", seed, length)
+	w := newWorld(t, seed)
+	payers, waiting := w.register()
+	say("everything runs")
+
+	loading, endLoad := context.WithCancel(t.Context())
+	defer endLoad()
+	wait := w.load(loading, payers, waiting)
+	var watching sync.WaitGroup
+	watched, endWatching := context.WithCancel(t.Context())
+	defer endWatching()
+	every(watched, &watching, time.Second, w.reconcile.tick)
+	every(watched, &watching, time.Second, w.watchMoney)
+	every(watched, &watching, sayEvery, func() { say("%s", w.progress()) })
+
+	failing, endFaults := context.WithTimeout(t.Context(), length)
+	defer endFaults()
+	var faults sync.WaitGroup
+	for n, l := range w.lanes() {
+		random := rand.New(rand.NewPCG(seed, uint64(1_000_000+n)))
+		faults.Go(func() {
+			if err := w.run(failing, l, random); err != nil {
+				t.Errorf("%s: %v", l.name, err)
+			}
+		})
+	}
+	faults.Wait()
+	healed := time.Now()
+	say("all faults are over: %s", w.progress())
+	endLoad()
+	wait()
+	say("all clients were answered, %.1f s after the last fault", time.Since(healed).Seconds())
+	pending := "?"
+	for ; pending != "" && time.Since(healed) < quietWithin; kit.Pause(sayEvery / 50) {
+		pending = w.pending()
+	}
+	quiet := time.Since(healed)
+	if pending != "" {
+		w.breach("%.0f s after the last fault there are %s", quiet.Seconds(), pending)
+	}
+	endWatching()
+	watching.Wait()
+	say("nothing is under way any more, %.1f s after the last fault", quiet.Seconds())
+	w.check()
+	say("checked")
+
+	fmt.Fprintf(os.Stderr, "\n%s\n%s\nlongest without an answered grant %.1f s, transfer %.1f s, join %.1f s; quiet after %.1f s\n\n", w.summary(), w.progress(),
+		w.longestPause("grant").Seconds(), w.longestPause("transfer").Seconds(), w.longestPause("join").Seconds(), quiet.Seconds())
+	if len(w.broken) > 0 {
+		slices.Sort(w.broken)
+		for _, what := range w.broken[:min(len(w.broken), 50)] {
+			t.Error(what)
+		}
+		t.Errorf("%d promises were broken; again: CHAOS_SEED=%d CHAOS_FOR=%s make chaos", len(w.broken), seed, length)
+		w.keepLogs()
+	}
+	for _, kind := range []string{"grant", "transfer", "match"} {
+		if n := len(w.answers[kind]); n < 100 {
+			t.Errorf("a %s was answered %d times only: this run shows little", kind, n)
+		}
+	}
+}
+
+func setting(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}
