@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"sync"
@@ -38,12 +39,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestChaos lets faults happen for CHAOS_FOR, from CHAOS_SEED, and fails if a promise was
-// broken.
+// TestChaos lets faults happen for CHAOS_FOR, from CHAOS_SEED, of those whose names match
+// CHAOS_FAULTS, and fails if a promise was broken.
 func TestChaos(t *testing.T) {
 	length, err := time.ParseDuration(setting("CHAOS_FOR", "90s"))
 	kit.Must(t, err)
 	seed, err := strconv.ParseUint(setting("CHAOS_SEED", strconv.Itoa(int(time.Now().UnixNano()%1_000_000))), 10, 64)
+	kit.Must(t, err)
+	names, err := regexp.Compile(setting("CHAOS_FAULTS", ""))
 	kit.Must(t, err)
 	began := time.Now()
 	say := func(format string, arguments ...any) {
@@ -67,7 +70,7 @@ func TestChaos(t *testing.T) {
 	failing, endFaults := context.WithTimeout(t.Context(), length)
 	defer endFaults()
 	var faults sync.WaitGroup
-	for n, l := range w.lanes() {
+	for n, l := range w.lanes(names) {
 		random := rand.New(rand.NewPCG(seed, uint64(1_000_000+n)))
 		faults.Go(func() {
 			if err := w.run(failing, l, random); err != nil {

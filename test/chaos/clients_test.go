@@ -127,8 +127,9 @@ func (a answer) field(name string) string {
 // ask sends a request once, and reports whether its outcome is known. Now and then the
 // client hangs up at once.
 func (c *client) ask(method, path, token, key, body string) (a answer, known bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	patient, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
+	ctx, began := patient, time.Now()
 	if c.random.IntN(20) == 0 {
 		ctx, cancel = context.WithTimeout(ctx, between(c.random, time.Millisecond, 20*time.Millisecond))
 		defer cancel()
@@ -147,6 +148,11 @@ func (c *client) ask(method, path, token, key, body string) (a answer, known boo
 		request.Header.Set("Idempotency-Key", key)
 	}
 	response, err := http.DefaultClient.Do(request)
+	if err != nil && patient.Err() != nil {
+		c.retry("none within " + answerWithin.String())
+		c.note(happened{fmt.Sprintf("%s %s of gateway %s is not answered", method, path, gateway.name), began, time.Now()})
+		return a, false
+	}
 	if err != nil {
 		c.retry("no answer")
 		return a, false
@@ -335,7 +341,10 @@ func (c *client) await(ctx context.Context, t *ticket, token string) {
 		return a
 	}
 	for {
-		if time.Now().After(cancelAt) {
+		if ctx.Err() != nil { // nobody else joins any more
+			cancelAt = time.Now()
+		}
+		if !time.Now().Before(cancelAt) {
 			cancelAt = cancelAt.Add(time.Hour)
 			if a, ok := c.until(ctx, http.MethodDelete, system.TicketPath(t.id), token, "", ""); ok && a.status != http.StatusOK && a.field("code") != "ticket_matched" && a.status != http.StatusNotFound {
 				c.breach("cancelling %s is answered %d %s", t.id, a.status, a.body)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,15 +41,22 @@ type lane struct {
 	calm, calmer time.Duration
 }
 
-func (w *world) lanes() []lane {
-	return []lane{
+// lanes returns those faults whose names match.
+func (w *world) lanes(names *regexp.Regexp) (list []lane) {
+	for _, l := range []lane{
 		{"processes", w.processFaults(), 500 * time.Millisecond, 3 * time.Second},
 		{"workers", w.workerFaults(), 2 * time.Second, 5 * time.Second},
 		{"Postgres", w.postgresFaults(), time.Second, 5 * time.Second},
 		{"Redis", w.redisFaults(), time.Second, 4 * time.Second},
 		{"NATS", w.natsFaults(), time.Second, 4 * time.Second},
 		{"connections", w.linkFaults(), 200 * time.Millisecond, 1500 * time.Millisecond},
+	} {
+		l.faults = slices.DeleteFunc(l.faults, func(f fault) bool { return !names.MatchString(f.name) })
+		if len(l.faults) > 0 {
+			list = append(list, l)
+		}
 	}
+	return list
 }
 
 // processFaults happen to the processes that answer requests and hold all functions.
