@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/miniserversystem/miniserver/migrations"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -49,6 +50,7 @@ func migrateOne(ctx context.Context, s settings.Settings, domain string, out io.
 	if url == "" {
 		return fmt.Errorf("set DATABASE_URL to the database of %s", domain)
 	}
+	url = postgres.Writing(url)
 	if err := await(ctx, url, patience, out); err != nil {
 		return fmt.Errorf("%w\n(the database is that of %s)", err, source)
 	}

@@ -23,6 +23,10 @@ const (
 	connectTimeout  = 3 * time.Second
 	reconnectWait   = 500 * time.Millisecond
 	reconnectJitter = 250 * time.Millisecond
+	// A server that leaves two pings unanswered is gone: after 6 s another one of the cluster
+	// is tried. (The library's interval is two minutes.)
+	pingInterval    = 2 * time.Second
+	pingsOut        = 2
 	apiTimeout      = 5 * time.Second
 	duplicateWindow = 2 * time.Minute
 	// maxPending bounds what is published and not yet acknowledged, per process: two steps of
@@ -122,6 +126,7 @@ func (c *Client) connect() error {
 	}
 	conn, err := nats.Connect(c.url, nats.Name(c.name), nats.CustomInboxPrefix(Inbox(userOf(c.url))),
 		nats.Timeout(connectTimeout), nats.MaxReconnects(-1),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		// A password that is wrong now may be right later.
 		nats.IgnoreAuthErrorAbort(),

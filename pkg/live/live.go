@@ -20,9 +20,9 @@ const (
 	connectTimeout  = 3 * time.Second
 	reconnectWait   = 500 * time.Millisecond
 	reconnectJitter = 250 * time.Millisecond
-	// A broker that hangs without closing the connection is detected after about
-	// pingInterval times pingsOut, or when it accepts no bytes for writeTimeout.
-	pingInterval = 15 * time.Second
+	// A broker that leaves two pings unanswered is gone: after 6 s another one of the cluster
+	// is tried, or when it accepts no bytes for writeTimeout.
+	pingInterval = 2 * time.Second
 	pingsOut     = 2
 	writeTimeout = 2 * time.Second
 	// flushTimeout bounds the wait for the broker to confirm new subscriptions.

@@ -30,6 +30,9 @@ const (
 	// that were opened together from being replaced together.
 	maxConnLifetime       = 4 * time.Minute
 	maxConnLifetimeJitter = time.Minute
+	// clientCheck is how often a server looks whether the client of a running statement is
+	// still there.
+	clientCheck = time.Second
 )
 
 // readOnly is the SQLSTATE of a write to a server, or in a session, that only reads.
@@ -47,11 +50,12 @@ var execModes = map[string]pgx.QueryExecMode{
 // is ready when its first query answers. execMode is one of pgx's, by its name
 // in POSTGRES_EXEC_MODE. tracer may be nil.
 //
-// Unless the URL has a target_session_attrs, connections are made to servers that can
-// write only. A write that is refused because its server only reads closes all
+// The URL may name several hosts, which are tried in their order, each for 3 s or the URL's
+// connect_timeout. Unless the URL has a target_session_attrs, connections are made to
+// servers that can write only. A write that is refused because its server only reads closes all
 // connections of the pool: after a failover the next statement gets a new one.
 func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgxpool.ParseConfig(Writing(url))
 	if err != nil {
 		// pgx hides the password, but the rest of the URL is better not logged either.
 		return nil, errors.New("the database URL cannot be read; it should look like postgres://user:password@host:5432/name")
@@ -61,7 +65,9 @@ func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgx
 		return nil, fmt.Errorf("POSTGRES_EXEC_MODE %q is unknown; use cache_statement, or exec behind an old pooler", execMode)
 	}
 	config.ConnConfig.DefaultQueryExecMode = mode
-	config.ConnConfig.ConnectTimeout = connectTimeout
+	if !strings.Contains(url, "connect_timeout=") {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
 	config.ConnConfig.Tracer = tracer
 	config.AfterConnect = registerTypes
 	config.MaxConns = size
@@ -77,10 +83,9 @@ func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgx
 		// A process that freezes in a transaction blocks the vacuum of old rows.
 		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(idleTimeout.Milliseconds())
 		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
+		config.ConnConfig.RuntimeParams["client_connection_check_interval"] = fmt.Sprint(clientCheck.Milliseconds())
 	}
-	if !strings.Contains(url, "target_session_attrs=") {
-		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	}
+	config.BeforeConnect = cancelNothing
 	var opened atomic.Pointer[pgxpool.Pool]
 	keep := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
@@ -98,6 +103,43 @@ func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgx
 	}
 	opened.Store(pool)
 	return pool, nil
+}
+
+// Writing returns url with target_session_attrs=read-write, unless it has another one:
+// connections go to a server that can write.
+func Writing(url string) string {
+	const attribute = "target_session_attrs="
+	separator := "?"
+	switch {
+	case strings.Contains(url, attribute):
+		return url
+	case !strings.Contains(url, "://"):
+		separator = " "
+	case strings.Contains(url, "?"):
+		separator = "&"
+	}
+	return url + separator + attribute + "read-write"
+}
+
+// cancelNothing keeps a connection from sending a cancel request when its caller has gone,
+// and closes it instead. A commit that waits for the synchronous standby would be cancelled,
+// too: the server then keeps and shows it, a retry is answered that it is done, and the
+// failover that comes loses it. A server that finds its client gone ends the statement, but
+// not that wait.
+func cancelNothing(_ context.Context, config *pgx.ConnConfig) error {
+	var made atomic.Pointer[pgconn.PgConn]
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if conn := made.Load(); conn != nil { // what dials after that cancels
+			return nil, errors.Join(errors.ErrUnsupported, conn.Conn().Close())
+		}
+		return dial(ctx, network, address)
+	}
+	config.AfterConnect = func(_ context.Context, conn *pgconn.PgConn) error {
+		made.Store(conn)
+		return nil
+	}
+	return nil
 }
 
 // Code returns the SQLSTATE of err, or "".

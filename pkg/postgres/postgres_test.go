@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -13,6 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/miniserversystem/miniserver/infra/dev/apt"
+	"github.com/miniserversystem/miniserver/infra/dev/home"
+	devpostgres "github.com/miniserversystem/miniserver/infra/dev/postgres"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -176,6 +180,71 @@ func TestOnlyServersThatWrite(t *testing.T) {
 	if c := pool.Config(); c.MaxConnLifetime > 5*time.Minute || c.MaxConnLifetimeJitter == 0 {
 		t.Errorf("connections live for %s and %s more at most, want at most 5m and jitter", c.MaxConnLifetime, c.MaxConnLifetimeJitter)
 	}
+}
+
+// sessions counts the sessions whose statement waits in that way.
+func sessions(t *testing.T, admin *pgxpool.Pool, waits string) (n int) {
+	t.Helper()
+	if err := admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type || ' ' || wait_event LIKE $1`, waits).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A caller does not wait for a commit that waits for its standby. The commit must not show
+// before the standby has it: a failover would lose what was seen.
+func TestGivenUpCommitStaysHidden(t *testing.T) {
+	t.Parallel()
+	root, err := kit.Root()
+	kit.Must(t, err)
+	programs, err := apt.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), os.Stderr)
+	kit.Must(t, err)
+	dir := t.TempDir()
+	server, err := devpostgres.Start(t.Context(), devpostgres.Options{Dir: dir, Binaries: programs, Durable: true})
+	kit.Must(t, err)
+	t.Cleanup(func() { kit.Must(t, errors.Join(server.Kill(), home.Remove(dir))) }) // what waits for a standby would hold up its end
+	admin, pool := kit.Connect(t, server.URL()), open(t, server.URL(), "cache_statement")
+	for _, sql := range []string{"CREATE TABLE written ()", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"} {
+		if _, err := admin.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kit.Eventually(t, "commits wait for a standby", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := pool.Exec(ctx, `INSERT INTO written DEFAULT VALUES`)
+		return err != nil
+	})
+	kit.Eventually(t, "the connection is given up", func() bool { return pool.Stat().TotalConns() == 0 })
+	if waiting := sessions(t, admin, "IPC SyncRep"); waiting != 1 {
+		t.Errorf("%d commits wait for the standby after their caller has gone, want 1", waiting)
+	}
+}
+
+// A statement ends soon after its caller has gone, although nobody cancels it.
+func TestGivenUpStatementEnds(t *testing.T) {
+	t.Parallel()
+	url := kit.Database(t)
+	admin := kit.Connect(t, url)
+	pool := open(t, url, "cache_statement")
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "SET statement_timeout = 0"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error)
+	go func() { _, err := conn.Exec(ctx, `SELECT pg_sleep(1000)`); done <- err }()
+	kit.Eventually(t, "the statement runs", func() bool { return sessions(t, admin, "% PgSleep") == 1 })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("its caller gets %v, want context.Canceled", err)
+	}
+	kit.Eventually(t, "the statement has ended", func() bool { return sessions(t, admin, "% PgSleep") == 0 })
 }
 
 // Transactions that lock rows in opposite orders deadlock; Retry runs them again.

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,6 +15,7 @@ const (
 	redisDialTimeout = time.Second
 	redisCallTimeout = time.Second
 	redisRedirects   = 3
+	redisLookAgain   = time.Second // which node of a cluster has which slots
 )
 
 // Redis returns the client of the Redis that holds the queues. It never sends a command
@@ -36,32 +38,56 @@ func (p *Process) redisAt(setting, url string, cluster bool) (redis.UniversalCli
 	if client, ok := p.redis[url]; ok {
 		return client, nil
 	}
-	options, err := redis.ParseURL(url)
+	logging.Disable() // it would print each failed dial; errors reach the caller
+	client, err := clientOf(url, cluster)
 	if err != nil {
 		// Its text would hold the password.
 		return nil, errors.New(setting + " is not a redis:// or rediss:// URL")
-	}
-	options.MaxRetries, options.DialerRetries = -1, 1
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = redisDialTimeout, redisCallTimeout, redisCallTimeout
-	options.PoolTimeout = redisCallTimeout
-	options.ContextTimeoutEnabled = true
-	logging.Disable() // it would print each failed dial; errors reach the caller
-	var client redis.UniversalClient
-	if cluster {
-		client = redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
-			DialerRetries: options.DialerRetries, DialTimeout: options.DialTimeout, ReadTimeout: options.ReadTimeout,
-			WriteTimeout: options.WriteTimeout, PoolTimeout: options.PoolTimeout, ContextTimeoutEnabled: true,
-			// The cluster client sends a command again if a node answers that another one has
-			// its slot, or does not answer. The scripts tolerate that.
-			MaxRedirects: redisRedirects, MaxRetries: options.MaxRetries,
-		})
-	} else {
-		client = redis.NewClient(options)
 	}
 	if err := p.observeRedis(client, setting); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	p.redis[url] = client
 	return client, nil
+}
+
+// clientOf returns a client of the Redis, of the Redis Cluster, or of the primary that
+// Sentinels name, if the URL has their master_name.
+func clientOf(url string, cluster bool) (redis.UniversalClient, error) {
+	switch {
+	case cluster:
+		o, err := redis.ParseClusterURL(url)
+		if err != nil {
+			return nil, err
+		}
+		// Replicas may not have yet what was written.
+		o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+		o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout = 1, redisDialTimeout, redisCallTimeout, redisCallTimeout
+		o.PoolTimeout, o.ContextTimeoutEnabled = redisCallTimeout, true
+		// The cluster client sends a command again if a node answers that another one has
+		// its slot, or does not answer. The scripts tolerate that.
+		o.MaxRedirects, o.MaxRetries = redisRedirects, -1
+		// A node that does not answer any more tells nobody which one has its slots now.
+		o.ClusterStateReloadInterval = redisLookAgain
+		return redis.NewClusterClient(o), nil
+	case strings.Contains(url, "master_name="):
+		o, err := redis.ParseFailoverURL(url)
+		if err != nil {
+			return nil, err
+		}
+		o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+		if o.TLSConfig != nil {
+			o.TLSConfig.ServerName = "" // it was the first Sentinel's: each has its own
+		}
+		o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout = -1, 1, redisDialTimeout, redisCallTimeout, redisCallTimeout
+		o.PoolTimeout, o.ContextTimeoutEnabled = redisCallTimeout, true
+		return redis.NewFailoverClient(o), nil
+	}
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout = -1, 1, redisDialTimeout, redisCallTimeout, redisCallTimeout
+	o.PoolTimeout, o.ContextTimeoutEnabled = redisCallTimeout, true
+	return redis.NewClient(o), nil
 }

@@ -31,7 +31,7 @@ type Settings struct {
 	Port     int    `env:"PORT" envDefault:"8080" min:"1" max:"65535" doc:"Port to listen on."`
 	LogLevel string `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error."`
 
-	DatabaseURL             string `env:"DATABASE_URL" doc:"Postgres 15 or later, as a URL. Without target_session_attrs in it, connections go to a server that can write."`
+	DatabaseURL             string `env:"DATABASE_URL" doc:"Postgres 15 or later, as a URL; with several hosts (host1:5432,host2:5432) the first that can write is used, unless its target_session_attrs says otherwise."`
 	EntitlementDatabaseURL  string `env:"ENTITLEMENT_DATABASE_URL" doc:"Database of the entitlement schema; falls back to DATABASE_URL."`
 	CleanupDatabaseURL      string `env:"ENTITLEMENT_CLEANUP_DATABASE_URL" doc:"As ENTITLEMENT_DATABASE_URL, for cleanup, whose role owns the audit; falls back to it."`
 	AccountDatabaseURL      string `env:"ACCOUNT_DATABASE_URL" doc:"Database of the account schema; falls back to DATABASE_URL."`
@@ -40,11 +40,11 @@ type Settings struct {
 	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where miniserver migrate connects to, directly and as the owner of the schemas. The roles that the other URLs name are then given their rights."`
 	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" min:"1" max:"1000" doc:"Connections a process opens to each database at most."`
 	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer in transaction mode: exec."`
-	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL."`
-	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; the others are found through it."`
-	SessionRedisURL         string `env:"SESSION_REDIS_URL" doc:"Redis of sessions, sign-ins in progress, limits and open streams; falls back to REDIS_URL. A separate one keeps working when the matchmaking queues fill theirs."`
+	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL. With master_name=… in it, the URL is that of a Sentinel: &addr=host:port adds further ones, &username=… and &password=… are those of Redis, percent-encoded."`
+	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; ?addr=host:port&addr=… adds further ones. The rest are found through them."`
+	SessionRedisURL         string `env:"SESSION_REDIS_URL" doc:"Redis of sessions, sign-ins in progress, limits and open streams; falls back to REDIS_URL. A separate one keeps working when the matchmaking queues fill theirs. As REDIS_URL, it may name Sentinels."`
 	SessionRedisCluster     bool   `env:"SESSION_REDIS_CLUSTER" envDefault:"false" doc:"Whether SESSION_REDIS_URL names a node of a Redis Cluster."`
-	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL."`
+	NATSURL                 string `env:"NATS_URL" doc:"NATS with JetStream, as a URL, or as several of one cluster, separated by commas."`
 	MetricsAddress          string `env:"METRICS_ADDRESS" doc:"host:port of a separate listener for /metrics (Prometheus) and /debug/pprof/. Unset: none. Keep it off the public network."`
 
 	OTLPOff             bool   `env:"OTEL_SDK_DISABLED" envDefault:"false" doc:"Whether to send neither traces nor metrics, whatever the other OTEL_ settings say. METRICS_ADDRESS is not affected."`

@@ -302,11 +302,13 @@ func (s *Store) giveBack(ctx context.Context, m movement) error {
 	return err
 }
 
-// ended reads how the request of a key ended.
+// ended reads how the request of a key ended. It locks the row, which is a write, so that
+// its commit waits for the synchronous standby: a server that is being replaced shows
+// commits that are lost with it.
 func (s *Store) ended(ctx context.Context, keyID int64) (Answer, error) {
 	var status string
 	var body *string
-	err := s.pool.QueryRow(ctx, `SELECT status, response_snapshot FROM integration.idempotency_key WHERE idempotency_key_id = $1`, keyID).Scan(&status, &body)
+	err := s.pool.QueryRow(ctx, `SELECT status, response_snapshot FROM integration.idempotency_key WHERE idempotency_key_id = $1 FOR UPDATE`, keyID).Scan(&status, &body)
 	if err != nil {
 		return Answer{}, postgres.Wrap("read a key", err)
 	}

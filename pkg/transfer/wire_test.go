@@ -15,18 +15,12 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-// cancelRequest is the code of a cancel request; start-up messages have the protocol's
-// version in its place.
-const cancelRequest = 80877102
-
 // wire stands between a store and Postgres and reads their messages. It can act before a
 // given statement reaches Postgres, or when Postgres has answered it, after its commit.
 type wire struct {
 	t        *testing.T
 	server   string // host and port of Postgres
 	listener net.Listener
-	// deaf drops requests to cancel a statement, as a process that is gone sends none.
-	deaf bool
 
 	mutex sync.Mutex
 	plans []*plan
@@ -169,9 +163,9 @@ func (w *wire) connect(client net.Conn) {
 		delete(w.live, l)
 		w.mutex.Unlock()
 	}()
-	// The first message has no type byte: it is start-up or a cancel request.
+	// The first message, start-up, has no type byte.
 	first, err := message(client, 0)
-	if err != nil || w.deaf && binary.BigEndian.Uint32(first[4:]) == cancelRequest {
+	if err != nil {
 		return
 	}
 	for ; err == nil; first, err = message(client, 1) {
