@@ -47,15 +47,19 @@ test-keycloak: cc ## Sign in at a real Keycloak (Java 17 and Maven; 195 MB the f
 test-browser: cc ## Use the pages in headless Chromium, and have axe-core judge them
 	CGO_ENABLED=1 go test -race -tags browser -timeout 10m $(GO_TEST_FLAGS) ./test/browser
 
-CHAOS := CGO_ENABLED=0 go test -tags chaos -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/chaos
+CHAOS := CGO_ENABLED=0 go test -tags chaos -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/chaos -run
 
 .PHONY: chaos
 chaos: ## Have everything fail at once under load, for CHAOS_FOR (90s), and check what was promised
-	$(CHAOS)
+	$(CHAOS) TestChaos
 
 .PHONY: chaos-long
 chaos-long: ## The same for an hour
-	CHAOS_FOR=60m $(CHAOS)
+	CHAOS_FOR=60m $(CHAOS) TestChaos
+
+.PHONY: ha
+ha: ## Have the primary of each replicated store fail under load, FAILOVER_ROUNDS (2) times in each way (root; minutes)
+	$(CHAOS) TestFailover
 
 .PHONY: test-func
 test-func: cc $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc

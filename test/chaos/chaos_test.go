@@ -48,15 +48,33 @@ func TestChaos(t *testing.T) {
 	kit.Must(t, err)
 	names, err := regexp.Compile(setting("CHAOS_FAULTS", ""))
 	kit.Must(t, err)
-	began := time.Now()
-	say := func(format string, arguments ...any) {
-		fmt.Fprintf(os.Stderr, "%7.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, arguments...))
-	}
 	say("CHAOS_SEED=%d CHAOS_FOR=%s", seed, length)
-	w := newWorld(t, seed)
+	w := newLone(t, seed)
+	w.survives(func() {
+		failing, endFaults := context.WithTimeout(t.Context(), length)
+		defer endFaults()
+		var faults sync.WaitGroup
+		for n, l := range w.lanes(names) {
+			random := rand.New(rand.NewPCG(seed, uint64(1_000_000+n)))
+			faults.Go(func() {
+				if err := w.run(failing, l, random); err != nil {
+					t.Errorf("%s: %v", l.name, err)
+				}
+			})
+		}
+		faults.Wait()
+	})
+	if t.Failed() {
+		t.Errorf("again: CHAOS_SEED=%d CHAOS_FOR=%s make chaos", seed, length)
+	}
+}
+
+// survives lets faults happen while clients work, waits until nothing is under way any
+// more, and fails the test if a promise was broken.
+func (w *world) survives(happen func()) {
+	t := w.t
 	payers, waiting := w.register()
 	say("everything runs")
-
 	loading, endLoad := context.WithCancel(t.Context())
 	defer endLoad()
 	wait := w.load(loading, payers, waiting)
@@ -67,18 +85,7 @@ func TestChaos(t *testing.T) {
 	every(watched, &watching, time.Second, w.watchMoney)
 	every(watched, &watching, sayEvery, func() { say("%s", w.progress()) })
 
-	failing, endFaults := context.WithTimeout(t.Context(), length)
-	defer endFaults()
-	var faults sync.WaitGroup
-	for n, l := range w.lanes(names) {
-		random := rand.New(rand.NewPCG(seed, uint64(1_000_000+n)))
-		faults.Go(func() {
-			if err := w.run(failing, l, random); err != nil {
-				t.Errorf("%s: %v", l.name, err)
-			}
-		})
-	}
-	faults.Wait()
+	happen()
 	healed := time.Now()
 	say("all faults are over: %s", w.progress())
 	endLoad()
@@ -105,7 +112,7 @@ func TestChaos(t *testing.T) {
 		for _, what := range w.broken[:min(len(w.broken), 50)] {
 			t.Error(what)
 		}
-		t.Errorf("%d promises were broken; again: CHAOS_SEED=%d CHAOS_FOR=%s make chaos", len(w.broken), seed, length)
+		t.Errorf("%d promises were broken", len(w.broken))
 		w.keepLogs()
 	}
 	for _, kind := range []string{"grant", "transfer", "match"} {
@@ -113,6 +120,13 @@ func TestChaos(t *testing.T) {
 			t.Errorf("a %s was answered %d times only: this run shows little", kind, n)
 		}
 	}
+}
+
+var began = time.Now()
+
+// say prints a line at once, with the time since the start.
+func say(format string, arguments ...any) {
+	fmt.Fprintf(os.Stderr, "%7.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, arguments...))
 }
 
 func setting(name, otherwise string) string {

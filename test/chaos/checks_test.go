@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -153,7 +154,7 @@ func (w *world) checkGrants() {
 	_, err = pgx.ForEachRow(rows, []any{&key, &got.User, &got.Item, &got.Status, &got.Version}, func() error { changes[key] = got; return nil })
 	kit.Must(w.t, err)
 	for _, sent := range w.writes {
-		if sent.kind != "grant" || sent.answer == "" {
+		if sent.kind != "grant" || sent.status != http.StatusOK {
 			continue
 		}
 		var answered struct {
@@ -181,7 +182,7 @@ func (w *world) checkTransfers() {
 	_, err = pgx.ForEachRow(rows, []any{&key, &got.Status, &got.Code}, func() error { keys[key] = got; return nil })
 	kit.Must(w.t, err)
 	for _, sent := range w.writes {
-		if sent.kind != "transfer" || sent.answer == "" {
+		if sent.kind != "transfer" || sent.status != http.StatusOK {
 			continue
 		}
 		var answered struct{ Status, ErrorCode string }

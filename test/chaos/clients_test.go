@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,8 +42,10 @@ type journal struct {
 	tickets []*ticket
 	faults  []happened
 	flushes []time.Time // when Redis forgot everything
-	answers map[string][]time.Time
-	retries map[string]int // by why
+	// forgetting says that Redis may forget something at any moment.
+	forgetting atomic.Bool
+	answers    map[string][]time.Time
+	retries    map[string]int // by why
 }
 
 func newJournal() *journal {
@@ -72,7 +75,7 @@ func (j *journal) forgot() {
 func (j *journal) forgetful(since time.Time) bool {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
-	return slices.ContainsFunc(j.flushes, since.Before)
+	return j.forgetting.Load() || slices.ContainsFunc(j.flushes, since.Before)
 }
 
 // answered notes when something of a kind was answered.
@@ -104,10 +107,11 @@ type ticket struct {
 type client struct {
 	*world
 	random *rand.Rand
+	cookie string // sent instead of a token, if there is one
 }
 
 func (w *world) client(n int) *client {
-	return &client{w, rand.New(rand.NewPCG(w.seed, uint64(n)))}
+	return &client{world: w, random: rand.New(rand.NewPCG(w.seed, uint64(n)))}
 }
 
 type answer struct {
@@ -140,7 +144,11 @@ func (c *client) ask(method, path, token, key, body string) (a answer, known boo
 		c.breach("%v", err)
 		return a, false
 	}
-	request.Header.Set("Authorization", "Bearer "+token)
+	if c.cookie != "" {
+		request.Header.Set("Cookie", c.cookie)
+	} else {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -270,6 +278,17 @@ func (c *client) grant(ctx context.Context, token string) {
 	}
 }
 
+// visit reads who it is, with a session, until ctx ends.
+func (c *client) visit(ctx context.Context) {
+	for ; ctx.Err() == nil; c.pace(ctx) {
+		if a, ok := c.until(ctx, http.MethodGet, "/v1/me", "", "", ""); ok && a.status != http.StatusOK {
+			c.breach("a session is answered %d %s", a.status, a.body)
+		} else if ok {
+			c.answered("session")
+		}
+	}
+}
+
 // payer is a player with money.
 type payer struct {
 	token, user string
@@ -367,7 +386,7 @@ func (c *client) await(ctx context.Context, t *ticket, token string) {
 		}
 		if status != "GONE" {
 			c.pace(ctx)
-			if last := seen(); last.status != 0 && (last.field("status") != status || last.field("match_id") != match || last.field("peer_user_ids") != peer) {
+			if last := seen(); last.status != 0 && (last.field("status") != status || last.field("match_id") != match || last.field("peer_user_ids") != peer) && !c.forgetful(t.joined) {
 				c.breach("ticket %s was %s %s with %s and became %s", t.id, status, match, peer, last.body)
 			}
 		}
@@ -384,6 +403,11 @@ func (w *world) load(ctx context.Context, payers []payer, waiting []payer) (wait
 	}
 	for n := range payers {
 		group.Go(func() { w.client(100+n).pay(ctx, n, payers) })
+	}
+	if w.cookie != "" {
+		visitor := w.client(300)
+		visitor.cookie = w.cookie
+		group.Go(func() { visitor.visit(ctx) })
 	}
 	for n, p := range waiting {
 		group.Go(func() { w.client(200+n).play(ctx, p.token, p.user) })

@@ -19,7 +19,7 @@ const diskBytes = 2 << 30
 
 // ownDisk puts Postgres' files on a small disk in memory, which can be filled. Only root
 // can mount one.
-func (w *world) ownDisk() {
+func (w *lone) ownDisk() {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(os.Stderr, "not root: no disk will be full")
 		return
@@ -38,7 +38,7 @@ func (w *world) ownDisk() {
 }
 
 // fillDisk leaves no room on Postgres' disk. Postgres may end then; its end starts it again.
-func (w *world) fillDisk() (end func() error, err error) {
+func (w *lone) fillDisk() (end func() error, err error) {
 	ballast := filepath.Join(w.postgres.disk, "ballast")
 	file, err := os.Create(ballast)
 	if err != nil {

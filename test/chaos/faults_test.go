@@ -42,7 +42,7 @@ type lane struct {
 }
 
 // lanes returns those faults whose names match.
-func (w *world) lanes(names *regexp.Regexp) (list []lane) {
+func (w *lone) lanes(names *regexp.Regexp) (list []lane) {
 	for _, l := range []lane{
 		{"processes", w.processFaults(), 500 * time.Millisecond, 3 * time.Second},
 		{"workers", w.workerFaults(), 2 * time.Second, 5 * time.Second},
@@ -60,7 +60,7 @@ func (w *world) lanes(names *regexp.Regexp) (list []lane) {
 }
 
 // processFaults happen to the processes that answer requests and hold all functions.
-func (w *world) processFaults() []fault {
+func (w *lone) processFaults() []fault {
 	one := func(r *rand.Rand) *process { return w.gateways[r.IntN(len(w.gateways))] }
 	return []fault{
 		{"process killed", 0, time.Second, func(r *rand.Rand) (func() error, error) {
@@ -94,10 +94,10 @@ func (w *world) processFaults() []fault {
 }
 
 // workerFaults are another process that begins to work, and dies each time.
-func (w *world) workerFaults() []fault {
+func (w *lone) workerFaults() []fault {
 	var faults []fault
 	for _, function := range []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"} {
-		p := w.process("dying-"+function, function)
+		p := w.linked("dying-"+function, function)
 		faults = append(faults, fault{"a " + function + " that dies on each try", 3 * time.Second, 12 * time.Second, func(r *rand.Rand) (func() error, error) {
 			seed := r.Uint64()
 			ctx, stop := context.WithCancel(context.Background())
@@ -127,7 +127,7 @@ func (p *process) dieAgain(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-func (w *world) postgresFaults() []fault {
+func (w *lone) postgresFaults() []fault {
 	const noLonger = 3 * time.Second
 	exec := func(sql string, arguments ...any) error {
 		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
@@ -177,7 +177,7 @@ func (w *world) postgresFaults() []fault {
 
 // freezeSession stops a process of Postgres that works for us, in a transaction if there is
 // such a one.
-func (w *world) freezeSession(r *rand.Rand) (end func() error, err error) {
+func (w *lone) freezeSession(r *rand.Rand) (end func() error, err error) {
 	rows, err := w.admin.Query(context.Background(), `
 		SELECT pid FROM pg_stat_activity WHERE usename LIKE 'miniserver\_%' AND backend_type = 'client backend'
 		ORDER BY state LIKE 'idle in transaction%' DESC, state = 'active' DESC LIMIT 3`)
@@ -205,7 +205,7 @@ func (w *world) freezeSession(r *rand.Rand) (end func() error, err error) {
 	return resume, nil
 }
 
-func (w *world) redisFaults() []fault {
+func (w *lone) redisFaults() []fault {
 	const noLonger = 3 * time.Second
 	ctx := context.Background()
 	options, err := goredis.ParseURL(w.redis.URL())
@@ -241,7 +241,7 @@ func (w *world) redisFaults() []fault {
 	}
 }
 
-func (w *world) natsFaults() []fault {
+func (w *lone) natsFaults() []fault {
 	const noLonger = 3 * time.Second
 	streams := []string{event.EntitlementSubject, event.MatchmakingSubject, event.TransferSubject, event.SettledSubject}
 	// broker calls do with a client of the broker's.
@@ -312,7 +312,7 @@ func (w *world) natsFaults() []fault {
 }
 
 // linkFaults happen between one process and one store.
-func (w *world) linkFaults() []fault {
+func (w *lone) linkFaults() []fault {
 	processes := append(slices.Clone(w.gateways), w.reconcile)
 	stores := []string{"postgres", "redis", "nats"}
 	with := func(do func(link *kit.Link, r *rand.Rand)) func(r *rand.Rand) (func() error, error) {

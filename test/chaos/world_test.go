@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -48,28 +49,34 @@ const (
 	stopWithin   = 40 * time.Second // SHUTDOWN_GRACE, and connections that hang
 )
 
-// world is the whole system: its stores, two processes with all functions, and one with
-// reconcile alone, which is ticked from outside. Each process reaches each store through a
-// link of its own.
+// world is the whole system: two processes with all functions, one with reconcile alone,
+// which is ticked from outside, and the clients' journal.
 type world struct {
 	*journal
-	t       *testing.T
-	seed    uint64
-	people  *system.People
-	private string // keys of statements between processes
-	public  string
-	program string
-	dir     string
-
-	postgres *database
-	redis    *memory
-	nats     *broker
+	t        *testing.T
+	seed     uint64
+	people   *system.CodeIssuer
+	cookie   string // of somebody who has signed in, if anybody has
+	private  string // keys of statements between processes
+	public   string
+	program  string
+	dir      string
+	binaries apt.Binaries
 
 	gateways  []*process
 	reconcile *process
 	all       []*process
 	// admin is connected directly, as the owner of everything.
 	admin *pgxpool.Pool
+}
+
+// lone is a world with one server of each kind, which each process reaches through a link
+// of its own.
+type lone struct {
+	*world
+	postgres *database
+	redis    *memory
+	nats     *broker
 }
 
 // database is Postgres. With a disk of its own, that can be filled.
@@ -110,7 +117,11 @@ type broker struct {
 const servingNATS = "CHAOS_NATS_DIR"
 
 func serveNATS(dir string) error {
-	server, err := nats.Start(context.Background(), nats.Options{Dir: dir, Users: functions.Users()})
+	options := nats.Options{Dir: dir, Users: functions.Users()}
+	if host := os.Getenv(natsHost); host != "" {
+		options.Host, options.Port, options.Peers, options.Password = host, natsPort, strings.Split(os.Getenv(natsPeers), ","), password
+	}
+	server, err := nats.Start(context.Background(), options)
 	if err != nil {
 		return err
 	}
@@ -124,7 +135,11 @@ func (b *broker) start() error {
 		return err
 	}
 	defer log.Close()
-	command := exec.Command(os.Args[0])
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	command := exec.Command(self)
 	command.Env = append(os.Environ(), servingNATS+"="+b.dir)
 	command.Stdout, command.Stderr = log, log
 	if b.Child, err = proc.Start(command); err != nil {
@@ -152,7 +167,7 @@ type process struct {
 	program     string
 	environment []string
 	log         string
-	links       map[string]*kit.Link // by store
+	links       map[string]*kit.Link // by store, of a lone world
 	child       *proc.Child
 }
 
@@ -182,46 +197,63 @@ func (p *process) printed() string {
 	return string(text)
 }
 
-// newWorld starts everything.
+// newWorld prepares everything but the stores and the processes.
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	root, err := kit.Root()
 	kit.Must(t, err)
-	w := &world{t: t, seed: seed, people: system.NewPeople(t), program: program.Build(t, root, "./infra/miniserver"), journal: newJournal()}
+	w := &world{t: t, seed: seed, people: system.NewCodeIssuer(t), program: program.Build(t, root, "./infra/miniserver"), journal: newJournal()}
 	w.private, w.public, err = auth.NewKeyPair()
 	kit.Must(t, err)
 	w.dir = t.TempDir()
-	binaries, err := apt.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), os.Stderr)
+	w.binaries, err = apt.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), os.Stderr)
 	kit.Must(t, err)
+	return w
+}
 
-	w.postgres = &database{options: postgres.Options{Dir: filepath.Join(w.dir, "postgres"), Binaries: binaries, Durable: true}}
+// newLone starts everything.
+func newLone(t *testing.T, seed uint64) *lone {
+	t.Helper()
+	w := &lone{world: newWorld(t, seed)}
+	w.postgres = &database{options: postgres.Options{Dir: filepath.Join(w.dir, "postgres"), Binaries: w.binaries, Durable: true}}
 	w.ownDisk()
 	kit.Must(t, w.postgres.start())
 	t.Cleanup(func() {
 		kit.Must(t, w.postgres.Stop())
 		kit.Must(t, home.Remove(w.postgres.options.Dir))
 	})
-	kit.Must(t, kit.Migrate(t.Context(), w.postgres.URL()))
-	w.redis = &memory{options: redis.Options{Dir: filepath.Join(w.dir, "redis"), Binaries: binaries, Users: functions.Users()}}
+	w.redis = &memory{options: redis.Options{Dir: filepath.Join(w.dir, "redis"), Binaries: w.binaries, Users: functions.Users()}}
 	kit.Must(t, w.redis.start())
 	t.Cleanup(func() { kit.Must(t, w.redis.Stop()) })
 	w.nats = &broker{dir: filepath.Join(w.dir, "nats")}
 	kit.Must(t, os.Mkdir(w.nats.dir, 0o700))
 	kit.Must(t, w.nats.start())
 	t.Cleanup(func() { kit.Must(t, w.nats.End()) })
+	w.migrate(w.postgres.URL())
+	w.begin(w.linked)
+	return w
+}
 
-	w.admin = kit.Connect(t, w.postgres.URL())
-	_, err = w.admin.Exec(t.Context(), witness)
-	kit.Must(t, err)
+// migrate makes the tables, and the witnesses of what must not happen to their rows.
+func (w *world) migrate(url string) {
+	w.t.Helper()
+	kit.Must(w.t, kit.Migrate(w.t.Context(), url))
+	w.admin = kit.Connect(w.t, url)
+	_, err := w.admin.Exec(w.t.Context(), witness)
+	kit.Must(w.t, err)
+}
 
+// begin starts the processes that make returns.
+func (w *world) begin(make func(name, function string) *process) {
+	w.t.Helper()
 	for _, name := range []string{"one", "two"} {
-		w.gateways = append(w.gateways, w.process(name, ""))
+		w.gateways = append(w.gateways, make(name, ""))
 	}
-	w.reconcile = w.process("reconcile", "reconcile")
+	w.reconcile = make("reconcile", "reconcile")
 	for _, p := range append(w.gateways, w.reconcile) {
-		kit.Must(t, p.start())
-		t.Cleanup(func() { kit.Must(t, p.kill()) })
-		kit.Eventually(t, p.name+" is ready", func() bool {
+		kit.Must(w.t, p.start())
+		w.t.Cleanup(func() { kit.Must(w.t, p.kill()) })
+		kit.Eventually(w.t, p.name+" is ready", func() bool {
 			response, err := http.Get(p.url() + "/health/readiness")
 			if err != nil {
 				return false
@@ -230,29 +262,39 @@ func newWorld(t *testing.T, seed uint64) *world {
 			return response.StatusCode == http.StatusOK
 		})
 	}
-	return w
 }
 
-// process returns one that holds a function, or all of them, with links to all stores.
-func (w *world) process(name, function string) *process {
+// linked returns a process with links to all stores.
+func (w *lone) linked(name, function string) *process {
+	links := map[string]*kit.Link{}
+	through := func(store, address string) string {
+		link, carried := kit.Through(w.t, address)
+		links[store] = link
+		return carried
+	}
+	p := w.process(name, function, map[string]string{
+		"DATABASE_URL": through("postgres", w.postgres.URL()),
+		"REDIS_URL":    through("redis", w.redis.URLAs(functions.TogetherUser)),
+		"NATS_URL":     through("nats", as(functions.TogetherUser, w.nats.url)),
+	})
+	p.links = links
+	return p
+}
+
+// process returns one that holds a function, or all of them, and uses those stores.
+func (w *world) process(name, function string, stores map[string]string) *process {
 	w.t.Helper()
 	port, err := proc.FreePort(0)
 	kit.Must(w.t, err)
-	p := &process{name: name, port: port, program: w.program, log: filepath.Join(w.dir, name+".log"), links: map[string]*kit.Link{}}
-	through := func(store, address string) string {
-		link, carried := kit.Through(w.t, address)
-		p.links[store] = link
-		return carried
-	}
+	p := &process{name: name, port: port, program: w.program, log: filepath.Join(w.dir, name+".log")}
 	environment := map[string]string{
 		"FUNCTION": function, "PORT": strconv.Itoa(port), "GATEWAY_URL": p.url(),
 		"OIDC_ISSUER": w.people.URL, "OIDC_CLIENT_SECRET": "unused", "IDENTITY_SIGNING_KEY": w.private, "IDENTITY_VERIFY_KEYS": w.public,
 		"LEASE_DURATION": lease.String(), "WEBHOOK_TIMEOUT": "500ms", "LEASE_BACKOFF_CAP": "5s",
 		"RECONCILE_AFTER": "30s", "TRANSFER_ORPHAN_AFTER": "10s", "MATCHMAKING_TTL": "20s",
-		"DATABASE_URL": through("postgres", w.postgres.URL()) + "&application_name=" + name,
-		"REDIS_URL":    through("redis", w.redis.URLAs(functions.TogetherUser)),
-		"NATS_URL":     through("nats", as(functions.TogetherUser, w.nats.url)),
 	}
+	maps.Copy(environment, stores)
+	environment["DATABASE_URL"] += "&application_name=" + name
 	kit.LeastRights(environment)
 	for name, value := range environment {
 		p.environment = append(p.environment, name+"="+value)

@@ -2,8 +2,11 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -31,6 +34,11 @@ type Options struct {
 	Dir string
 	// Port to listen on if it is free; 0 for the one used last time, or any.
 	Port int
+	// Host is the address to listen on, and Peers are those of the other servers of a
+	// cluster, all of which have one Password. Without them it is alone, on loopback.
+	Host     string
+	Peers    []string
+	Password string
 	// Users have the rights given here and no others; the user of [Server.URL] may do
 	// everything. All have its password.
 	Users map[string]rights.Rights
@@ -38,8 +46,8 @@ type Options struct {
 
 // Server is a NATS server with JetStream inside this process.
 type Server struct {
+	o        Options
 	dir      string
-	users    map[string]rights.Rights
 	password string
 	port     int
 	inUse    *proc.Held
@@ -57,8 +65,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}
-	n := &Server{dir: dir, users: o.Users}
-	if err := n.start(ctx, o.Port); err != nil {
+	o.Host = cmp.Or(o.Host, proc.Loopback)
+	n := &Server{o: o, dir: dir, password: o.Password}
+	if err := n.start(ctx); err != nil {
 		return nil, fmt.Errorf("start NATS in %s: %w", dir, err)
 	}
 	return n, nil
@@ -69,7 +78,7 @@ func (n *Server) URL() string { return n.URLAs(owner) }
 
 // URLAs returns the connection string of one of the Users.
 func (n *Server) URLAs(user string) string {
-	return fmt.Sprintf("nats://%s:%s@%s", user, n.password, proc.Address(n.port))
+	return fmt.Sprintf("nats://%s:%s@%s", user, n.password, net.JoinHostPort(n.o.Host, strconv.Itoa(n.port)))
 }
 
 // Stop closes all connections and the store, and returns when that is done,

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -15,14 +18,25 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
-func (n *Server) start(ctx context.Context, port int) (err error) {
-	if n.password, err = home.Password(n.dir); err != nil {
+// A cluster's servers talk on one port at each address. They notice after 3 s that another
+// one is silent; the server's own default is a minute.
+const (
+	clusterPort     = 6222
+	clusterPing     = time.Second
+	clusterPingsOut = 2
+)
+
+func (n *Server) start(ctx context.Context) (err error) {
+	if n.password == "" {
+		n.password, err = home.Password(n.dir)
+	}
+	if err != nil {
 		return err
 	}
 	if n.inUse, err = proc.TryLock(filepath.Join(n.dir, name+proc.UsersSuffix)); err != nil {
 		return err
 	}
-	n.port, err = proc.OnFreePort(port, filepath.Join(n.dir, name+".port"), func(port int) error {
+	n.port, err = proc.OnFreePort(n.o.Port, filepath.Join(n.dir, name+".port"), func(port int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -37,20 +51,28 @@ func (n *Server) start(ctx context.Context, port int) (err error) {
 // run starts the server and checks that it listens.
 func (n *Server) run(port int) error {
 	users := []*server.User{{Username: owner, Password: n.password}}
-	for user, rights := range n.users {
+	for user, rights := range n.o.Users {
 		publish, subscribe := rights.NATS(user)
 		users = append(users, &server.User{Username: user, Password: n.password, Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Allow: publish}, Subscribe: &server.SubjectPermission{Allow: subscribe},
 		}})
 	}
-	s, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName: "miniserver",
-		Host:       proc.Loopback, Port: port,
+		Host:       n.o.Host, Port: port,
 		Users:     users,
 		JetStream: true, StoreDir: n.dir, DisableJetStreamBanner: true,
 		JetStreamMaxMemory: memoryBytes, JetStreamMaxStore: storeBytes,
 		NoSigs: true,
-	})
+	}
+	if len(n.o.Peers) > 0 {
+		options.ServerName += "-" + n.o.Host
+		options.Cluster = server.ClusterOpts{Name: "miniserver", Host: n.o.Host, Port: clusterPort, NoAdvertise: true, PingInterval: clusterPing, MaxPingsOut: clusterPingsOut}
+		for _, peer := range n.o.Peers {
+			options.Routes = append(options.Routes, &url.URL{Scheme: "nats", Host: net.JoinHostPort(peer, strconv.Itoa(clusterPort))})
+		}
+	}
+	s, err := server.NewServer(options)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,214 @@
+//go:build chaos
+
+package chaos_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/miniserversystem/miniserver/pkg/event"
+	msjetstream "github.com/miniserversystem/miniserver/pkg/jetstream"
+	"github.com/miniserversystem/miniserver/test/kit"
+)
+
+const (
+	// away is how long what failed stays away, and replacedWithin is when something else must
+	// have taken over, so that answers do not come from its return.
+	away           = 30 * time.Second
+	replacedWithin = 25 * time.Second
+	// wholeWithin bounds how long it may take until everything has its replicas again.
+	wholeWithin = 2 * time.Minute
+	calm        = 3 * time.Second
+)
+
+// failure is one that has something else take over.
+type failure struct {
+	name string
+	// begin makes it happen and returns what ends it.
+	begin func() (end func() error, err error)
+	// loses says that Redis may forget what it answered last.
+	loses bool
+}
+
+// TestFailover has the primary of each store fail, FAILOVER_ROUNDS times in each way, one
+// failure after another, of those whose names match CHAOS_FAULTS, and fails if a promise
+// was broken.
+func TestFailover(t *testing.T) {
+	rounds, err := strconv.Atoi(setting("FAILOVER_ROUNDS", "2"))
+	kit.Must(t, err)
+	names, err := regexp.Compile(setting("CHAOS_FAULTS", ""))
+	kit.Must(t, err)
+	w := newReplicated(t, 1)
+	w.survives(func() {
+		for range rounds {
+			for _, f := range w.failures() {
+				if !names.MatchString(f.name) {
+					continue
+				}
+				w.await("everything is replicated again", wholeWithin)
+				kit.Pause(calm)
+				say("%s: begins", f.name)
+				h := happened{name: f.name, began: time.Now()}
+				w.forgetting.Store(f.loses)
+				end, err := f.begin()
+				if err == nil {
+					kit.Pause(away)
+					err = end()
+				}
+				if err != nil {
+					t.Errorf("%s: %v", f.name, err)
+					return
+				}
+				h.ended = time.Now()
+				w.await(f.name+": everything is replicated again", wholeWithin)
+				if f.loses {
+					w.forgot()
+					w.forgetting.Store(false)
+				}
+				w.note(h)
+				say("%s: over", f.name)
+			}
+		}
+	})
+	w.told()
+	for _, h := range w.faults {
+		for _, kind := range []string{"grant", "transfer", "join", "session"} {
+			if pause := w.pauseWithin(kind, h); pause > replacedWithin {
+				t.Errorf("%s: no %s was answered for %s, want %s at most", h.name, kind, pause, replacedWithin)
+			}
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s\n", w.table())
+}
+
+func (w *replicated) failures() []failure {
+	// leader calls do with the machine that has Postgres' primary.
+	leader := func(do func(m *machine) (end func() error, err error)) func() (end func() error, err error) {
+		return func() (func() error, error) {
+			m, _ := w.primary()
+			if m == nil {
+				return nil, errors.New("Postgres has no primary")
+			}
+			return do(m)
+		}
+	}
+	byItself := func() error { return nil }
+	killed := func(s *service) (end func() error, err error) { return s.start, s.kill() }
+	return []failure{
+		{name: "Postgres' primary killed, Patroni restarts it", begin: leader(func(m *machine) (func() error, error) {
+			return byItself, killProgram("postgres", m.dir+"/postgres/data")
+		})},
+		{name: "Postgres' primary and its Patroni killed", begin: leader(func(m *machine) (func() error, error) { return killed(w.postgres[m]) })},
+		{name: "switchover of Postgres", begin: leader(func(m *machine) (func() error, error) {
+			response, err := http.Post("http://"+m.at(patroniPort)+"/switchover", "application/json", strings.NewReader(`{"leader":"`+m.name+`"}`))
+			if err == nil {
+				err = response.Body.Close()
+			}
+			if err == nil && response.StatusCode != http.StatusOK {
+				err = errors.New(response.Status)
+			}
+			return byItself, err
+		})},
+		{name: "stream's leader killed", begin: func() (func() error, error) {
+			streams, err := w.streams()
+			for _, info := range streams {
+				if info.Config.Name == msjetstream.StreamName(event.EntitlementSubject) {
+					for _, m := range w.machines {
+						if strings.HasSuffix(info.Cluster.Leader, m.address) {
+							return killed(w.nats[m])
+						}
+					}
+				}
+			}
+			return nil, fmt.Errorf("no leader: %w", err)
+		}},
+		{name: "primary of the queues' Redis killed", loses: true, begin: func() (func() error, error) {
+			// The one that has the queue of rank.
+			client := w.nodes[w.machines[0].at(queuePort)]
+			slot, err := client.ClusterKeySlot(w.t.Context(), "mm:{rank}").Result()
+			if err != nil {
+				return nil, err
+			}
+			return killed(w.queues[w.machines[(int(slot)*len(w.machines)+len(w.machines)-1)/slots]])
+		}},
+		{name: "primary of the sessions' Redis killed", begin: func() (func() error, error) {
+			m, lacks := w.sessionPrimary()
+			if lacks != "" {
+				return nil, errors.New(lacks)
+			}
+			return killed(w.sessions[m])
+		}},
+		{name: "machine with Postgres' primary killed", loses: true, begin: leader(func(m *machine) (func() error, error) { return m.start, m.kill() })},
+		{name: "machine with Postgres' primary unplugged", loses: true, begin: leader(func(m *machine) (func() error, error) { return m.plug, m.unplug() })},
+		{name: "machine with Postgres' primary cut off from the others, not from clients", loses: true, begin: leader(func(m *machine) (func() error, error) { return m.rejoin, m.isolate() })},
+	}
+}
+
+// told notes when notifications were accepted, which needs NATS.
+func (w *replicated) told() {
+	rows, err := w.admin.Query(w.t.Context(), `SELECT created_at FROM notification.notifications ORDER BY created_at`)
+	kit.Must(w.t, err)
+	w.answers["notification"], err = pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	kit.Must(w.t, err)
+}
+
+// table says how long nothing of a kind was answered around each failure.
+func (w *replicated) table() string {
+	kinds := []string{"grant", "transfer", "join", "notification", "session"}
+	pauses := map[string]map[string][]time.Duration{}
+	for _, h := range w.faults {
+		if pauses[h.name] == nil {
+			pauses[h.name] = map[string][]time.Duration{}
+		}
+		for _, kind := range kinds {
+			pauses[h.name][kind] = append(pauses[h.name][kind], w.pauseWithin(kind, h))
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Longest time without an answer during each failure, s:\n\n| failure | %s |\n|---|---|---|---|---|---|\n", strings.Join(kinds, " | "))
+	for _, f := range w.failures() {
+		fmt.Fprintf(&b, "| %s |", f.name)
+		for _, kind := range kinds {
+			list := pauses[f.name][kind]
+			slices.Sort(list)
+			for i := range list {
+				fmt.Fprintf(&b, " %.1f", list[i].Seconds())
+			}
+			b.WriteString(" |")
+		}
+		b.WriteString("\n")
+	}
+	gone := 0
+	for _, t := range w.tickets {
+		if t.status == "GONE" {
+			gone++
+		}
+	}
+	fmt.Fprintf(&b, "\nRedis forgot %d of %d tickets. %d standbys of Postgres were made anew.\n", gone, len(w.tickets), w.remade)
+	return b.String()
+}
+
+// pauseWithin returns the longest time in which nothing of a kind was answered while
+// something failed.
+func (j *journal) pauseWithin(kind string, h happened) (longest time.Duration) {
+	last := h.began
+	for _, at := range j.answers[kind] {
+		if at.After(h.began) && last.Before(h.ended) {
+			longest, last = max(longest, at.Sub(last)), at
+		}
+	}
+	if last.Before(h.ended) {
+		longest = max(longest, h.ended.Sub(last))
+	}
+	return longest
+}
