@@ -41,7 +41,7 @@ func limits(statement, idle time.Duration) map[string]string {
 		"idle_in_transaction_session_timeout": fmt.Sprint(idle.Milliseconds()),
 		"timezone":                            "UTC",
 		// A statement ends when its client has gone; nobody sends cancel requests.
-		"client_connection_check_interval": "1000",
+		"client_connection_check_interval": "250",
 	}
 }
 

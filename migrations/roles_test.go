@@ -163,7 +163,7 @@ func TestServerEndsWhatARoleDoes(t *testing.T) {
 	_ = tx.Rollback(ctx)
 	for _, role := range migrations.Roles {
 		pool := kit.Connect(t, kit.As(database, role.Name))
-		for setting, want := range map[string]string{"statement_timeout": "10s", "idle_in_transaction_session_timeout": "5s", "timezone": "UTC", "client_connection_check_interval": "1s"} {
+		for setting, want := range map[string]string{"statement_timeout": "10s", "idle_in_transaction_session_timeout": "5s", "timezone": "UTC", "client_connection_check_interval": "250ms"} {
 			var got string
 			if err := pool.QueryRow(ctx, `SELECT current_setting($1)`, setting).Scan(&got); err != nil || got != want {
 				t.Errorf("%s of %s is %q (%v), want %q", setting, role.Name, got, err, want)

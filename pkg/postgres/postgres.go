@@ -32,7 +32,7 @@ const (
 	maxConnLifetimeJitter = time.Minute
 	// clientCheck is how often a server looks whether the client of a running statement is
 	// still there.
-	clientCheck = time.Second
+	clientCheck = 250 * time.Millisecond
 )
 
 // readOnly is the SQLSTATE of a write to a server, or in a session, that only reads.
