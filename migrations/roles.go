@@ -32,6 +32,9 @@ var Roles = []Role{
 const (
 	StatementTimeout = 10 * time.Second
 	IdleTimeout      = 5 * time.Second // within a transaction
+	// ClientCheck is how often a server looks for the client of a running statement, which
+	// ends when its client has gone: nobody sends cancel requests.
+	ClientCheck = 250 * time.Millisecond
 )
 
 // limits are what is set on a role.
@@ -40,8 +43,7 @@ func limits(statement, idle time.Duration) map[string]string {
 		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
 		"idle_in_transaction_session_timeout": fmt.Sprint(idle.Milliseconds()),
 		"timezone":                            "UTC",
-		// A statement ends when its client has gone; nobody sends cancel requests.
-		"client_connection_check_interval": "250",
+		"client_connection_check_interval":    fmt.Sprint(ClientCheck.Milliseconds()),
 	}
 }
 

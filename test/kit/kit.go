@@ -245,6 +245,7 @@ func ensureTemplate(ctx context.Context) (string, error) {
 	for _, function := range transfer.Functions() {
 		fmt.Fprintln(sum, function.Called())
 	}
+	fmt.Fprintln(sum, migrations.StatementTimeout, migrations.IdleTimeout, migrations.ClientCheck)
 	name := "template_" + hex.EncodeToString(sum.Sum(nil))[:16]
 
 	conn, err := pgx.Connect(ctx, server.postgres.URL())

@@ -1,10 +1,12 @@
 package kit
 
 import (
+	"errors"
 	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -18,16 +20,18 @@ type Link struct {
 	// answer.
 	Pieces atomic.Int64
 
-	t       testing.TB
-	address string // that clients connect to
-	target  string
+	t      testing.TB
+	target string
 
 	mutex    sync.Mutex
-	changed  sync.Cond // of hanging and open
+	changed  sync.Cond // of hanging, cut and ended
 	hanging  bool
 	slow     time.Duration
-	losing   int          // answers
-	listener net.Listener // nil while it is cut
+	losing   int // answers
+	listener *net.TCPListener
+	cut      bool
+	cuts     int // how often it was
+	ended    bool
 	open     map[net.Conn]bool
 }
 
@@ -39,11 +43,17 @@ func Through(t testing.TB, address string) (*Link, string) {
 	Must(t, err)
 	l := &Link{t: t, target: u.Host, open: map[net.Conn]bool{}}
 	l.changed.L = &l.mutex
-	l.listener = Listen(t)
-	l.address = l.listener.Addr().String()
-	u.Host = l.address
-	t.Cleanup(l.Cut)
-	go l.accept(l.listener)
+	l.listener = Listen(t).(*net.TCPListener)
+	u.Host = l.listener.Addr().String()
+	t.Cleanup(func() {
+		l.Cut()
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		l.ended = true
+		_ = l.listener.Close()
+		l.changed.Broadcast()
+	})
+	go l.accept()
 	return l, u.String()
 }
 
@@ -51,9 +61,13 @@ func Through(t testing.TB, address string) (*Link, string) {
 func (l *Link) Cut() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if l.listener != nil {
-		_ = l.listener.Close()
-		l.listener = nil
+	if !l.cut {
+		l.cut = true
+		l.cuts++
+		l.control(func(fd int) error {
+			// It keeps its port, which nobody else may bind meanwhile.
+			return errors.Join(syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0), syscall.Shutdown(fd, syscall.SHUT_RD))
+		})
 	}
 	for conn := range l.open {
 		_ = conn.Close()
@@ -91,52 +105,76 @@ func (l *Link) Mend() {
 	defer l.mutex.Unlock()
 	l.hanging, l.slow, l.losing = false, 0, 0
 	l.changed.Broadcast()
-	if l.listener != nil {
+	if !l.cut {
 		return
 	}
-	// The port stays ours while the link is cut: it is below the ephemeral ports, from
-	// which others get theirs.
-	listener, err := net.Listen("tcp", l.address)
-	if err != nil {
-		l.t.Errorf("mend the link to %s: %v", l.target, err)
-		return
-	}
-	l.listener = listener
-	go l.accept(listener)
+	l.cut = false
+	l.control(func(fd int) error {
+		return errors.Join(syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), syscall.Listen(fd, syscall.SOMAXCONN))
+	})
+	l.changed.Broadcast()
 }
 
-func (l *Link) accept(listener net.Listener) {
+// control calls do with the listening socket.
+func (l *Link) control(do func(fd int) error) {
+	raw, err := l.listener.SyscallConn()
+	if err == nil {
+		var failed error
+		err = raw.Control(func(fd uintptr) { failed = do(int(fd)) })
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		l.t.Errorf("the link to %s: %v", l.target, err)
+	}
+}
+
+func (l *Link) accept() {
 	for {
-		near, err := listener.Accept()
+		near, err := l.listener.Accept()
 		if err != nil {
-			return // cut
+			if l.mended() {
+				continue
+			}
+			return
 		}
+		l.mutex.Lock()
+		cuts := l.cuts
+		l.mutex.Unlock()
 		far, err := net.Dial("tcp", l.target)
 		if err != nil {
 			_ = near.Close()
 			continue
 		}
-		if !l.keep(listener, near, far) {
-			return
+		if l.keep(cuts, near, far) {
+			go l.carry(near, far, &l.Pieces)
+			go l.carry(far, near, nil)
 		}
-		go l.carry(near, far, &l.Pieces)
-		go l.carry(far, near, nil)
 	}
+}
+
+// mended waits while the link is cut, and reports whether it carries again.
+func (l *Link) mended() bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for l.cut && !l.ended {
+		l.changed.Wait()
+	}
+	return !l.ended
 }
 
 // keep remembers the ends of a connection for Cut, and reports whether the link is still
 // open.
-func (l *Link) keep(listener net.Listener, ends ...net.Conn) bool {
+func (l *Link) keep(cuts int, ends ...net.Conn) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	for _, end := range ends {
-		if l.listener == listener {
+		if !l.cut && l.cuts == cuts {
 			l.open[end] = true
 		} else {
 			_ = end.Close()
 		}
 	}
-	return l.listener == listener
+	return !l.cut && l.cuts == cuts
 }
 
 // carry copies until either end closes, and counts what it reads.
