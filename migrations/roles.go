@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
 // Role is a login for functions: what it may do is in roles/NAME.sql. Each domain has
@@ -27,23 +29,13 @@ var Roles = []Role{
 	{"entitlement_cleanup", "entitlement"},
 }
 
-// Limits of every statement and transaction of a role, which hold behind a pooler, too.
-// A function never sets longer ones itself (pkg/postgres).
-const (
-	StatementTimeout = 10 * time.Second
-	IdleTimeout      = 5 * time.Second // within a transaction
-	// ClientCheck is how often a server looks for the client of a running statement, which
-	// ends when its client has gone: nobody sends cancel requests.
-	ClientCheck = 250 * time.Millisecond
-)
-
-// limits are what is set on a role.
+// limits are what is set on a role, where it holds behind a pooler, too.
 func limits(statement, idle time.Duration) map[string]string {
 	return map[string]string{
 		"statement_timeout":                   fmt.Sprint(statement.Milliseconds()),
 		"idle_in_transaction_session_timeout": fmt.Sprint(idle.Milliseconds()),
 		"timezone":                            "UTC",
-		"client_connection_check_interval":    fmt.Sprint(ClientCheck.Milliseconds()),
+		"client_connection_check_interval":    fmt.Sprint(postgres.ClientCheck.Milliseconds()),
 	}
 }
 
@@ -54,7 +46,7 @@ func limits(statement, idle time.Duration) map[string]string {
 // connects to it. If it has the login of url, nothing changes: that is the owner, who may
 // do everything.
 func Grant(ctx context.Context, url, loginURL string, role Role) error {
-	err := grant(ctx, url, loginURL, role, limits(StatementTimeout, IdleTimeout))
+	err := grant(ctx, url, loginURL, role, limits(postgres.StatementTimeout, postgres.IdleTimeout))
 	if err != nil {
 		return fmt.Errorf("grant %s its rights: %w", role.Name, err)
 	}

@@ -21,8 +21,6 @@ import (
 
 const (
 	connectTimeout    = 3 * time.Second
-	statementTimeout  = 10 * time.Second
-	idleTimeout       = 5 * time.Second // within a transaction
 	maxConnIdle       = 5 * time.Minute
 	healthCheckPeriod = 15 * time.Second
 	// A connection is replaced after 4 to 5 minutes, because its server may no longer be
@@ -30,9 +28,16 @@ const (
 	// that were opened together from being replaced together.
 	maxConnLifetime       = 4 * time.Minute
 	maxConnLifetimeJitter = time.Minute
-	// clientCheck is how often a server looks whether the client of a running statement is
-	// still there.
-	clientCheck = 250 * time.Millisecond
+)
+
+// Limits of every statement and transaction. They are set on each session where no pooler
+// refuses that, and on the roles by package migrations.
+const (
+	StatementTimeout = 10 * time.Second
+	IdleTimeout      = 5 * time.Second // within a transaction
+	// ClientCheck is how often a server looks for the client of a running statement, which
+	// ends when its client has gone: nobody sends cancel requests.
+	ClientCheck = 250 * time.Millisecond
 )
 
 // readOnly is the SQLSTATE of a write to a server, or in a session, that only reads.
@@ -52,8 +57,8 @@ var execModes = map[string]pgx.QueryExecMode{
 //
 // The URL may name several hosts, which are tried in their order, each for 3 s or the URL's
 // connect_timeout. Unless the URL has a target_session_attrs, connections are made to
-// servers that can write only. A write that is refused because its server only reads closes all
-// connections of the pool: after a failover the next statement gets a new one.
+// servers that can write only. A write that is refused because its server only reads closes
+// all connections of the pool: after a failover the next statement gets a new one.
 func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(Writing(url))
 	if err != nil {
@@ -79,11 +84,11 @@ func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgx
 	// Poolers refuse unknown start-up parameters, so set these only where the server
 	// keeps a session for us.
 	if mode == pgx.QueryExecModeCacheStatement {
-		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(statementTimeout.Milliseconds())
+		config.ConnConfig.RuntimeParams["statement_timeout"] = fmt.Sprint(StatementTimeout.Milliseconds())
 		// A process that freezes in a transaction blocks the vacuum of old rows.
-		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(idleTimeout.Milliseconds())
+		config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(IdleTimeout.Milliseconds())
 		config.ConnConfig.RuntimeParams["timezone"] = "UTC"
-		config.ConnConfig.RuntimeParams["client_connection_check_interval"] = fmt.Sprint(clientCheck.Milliseconds())
+		config.ConnConfig.RuntimeParams["client_connection_check_interval"] = fmt.Sprint(ClientCheck.Milliseconds())
 	}
 	config.BeforeConnect = cancelNothing
 	var opened atomic.Pointer[pgxpool.Pool]

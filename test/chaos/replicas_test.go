@@ -63,7 +63,6 @@ type replicated struct {
 	nats     map[*machine]*service
 	queues   map[*machine]*service // the primaries, as long as nothing failed
 	sessions map[*machine]*service
-	etcd     map[*machine]*service
 	nodes    map[string]*goredis.Client // by address
 	alone    time.Time                  // since when Postgres has no synchronous standby
 	remade   int                        // standbys that did not find back
@@ -73,7 +72,7 @@ func newReplicated(t *testing.T, seed uint64) *replicated {
 	t.Helper()
 	w := &replicated{
 		world: newWorld(t, seed), postgres: map[*machine]*service{}, nats: map[*machine]*service{}, queues: map[*machine]*service{},
-		sessions: map[*machine]*service{}, etcd: map[*machine]*service{}, nodes: map[string]*goredis.Client{},
+		sessions: map[*machine]*service{}, nodes: map[string]*goredis.Client{},
 	}
 	var err error
 	w.account, err = home.ServerAccount()
@@ -200,7 +199,7 @@ func (w *replicated) addEtcd(tree string) {
 	}
 	for _, m := range w.machines {
 		peers, clients := "http://"+m.at(etcdPort+1), "http://"+m.at(etcdPort)
-		w.etcd[m] = m.service("etcd", proc.Environment(""), filepath.Join(tree, "usr", "bin", "etcd"), "--name", m.name, "--data-dir", w.folder(m, "etcd", nil),
+		m.service("etcd", proc.Environment(""), filepath.Join(tree, "usr", "bin", "etcd"), "--name", m.name, "--data-dir", w.folder(m, "etcd", nil),
 			"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--listen-client-urls", clients, "--advertise-client-urls", clients,
 			"--initial-cluster", strings.Join(members, ","), "--initial-cluster-state", "new", "--logger", "zap", "--enable-v2")
 	}

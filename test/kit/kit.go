@@ -30,6 +30,7 @@ import (
 	"github.com/miniserversystem/miniserver/infra/dev/rabbitmq"
 	"github.com/miniserversystem/miniserver/infra/dev/redis"
 	"github.com/miniserversystem/miniserver/migrations"
+	limits "github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/rights"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
@@ -245,7 +246,7 @@ func ensureTemplate(ctx context.Context) (string, error) {
 	for _, function := range transfer.Functions() {
 		fmt.Fprintln(sum, function.Called())
 	}
-	fmt.Fprintln(sum, migrations.StatementTimeout, migrations.IdleTimeout, migrations.ClientCheck)
+	fmt.Fprintln(sum, limits.StatementTimeout, limits.IdleTimeout, limits.ClientCheck)
 	name := "template_" + hex.EncodeToString(sum.Sum(nil))[:16]
 
 	conn, err := pgx.Connect(ctx, server.postgres.URL())
