@@ -61,6 +61,10 @@ chaos-long: ## The same for an hour
 ha: ## Have the primary of each replicated store fail under load, FAILOVER_ROUNDS (2) times in each way (root; minutes)
 	$(CHAOS) TestFailover
 
+.PHONY: mutants
+mutants: ## Plant bugs one by one, and see which tests notice (a quarter of an hour)
+	CGO_ENABLED=0 go test -tags mutants -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/mutants -run TestMutants
+
 .PHONY: test-func
 test-func: cc $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
 	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./test/func

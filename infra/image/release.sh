@@ -36,5 +36,6 @@ for arch in arm64 amd64; do
 	tar -C .local/lambda -czf "$out/miniserver-$VERSION-lambda-$arch.tar.gz" bootstrap
 done
 cp infra/lambda/template.yaml "$out/miniserver-$VERSION-lambda.yaml"
+infra/image/licences.sh >"$out/miniserver-$VERSION-licences.txt"
 (cd "$out" && sha256sum -- * >SHA256SUMS)
 echo "$image"

@@ -91,7 +91,7 @@ func TestRelease(t *testing.T) {
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
-	for _, want := range []string{"SHA256SUMS", ".spdx.json", "-lambda-arm64.tar.gz", "-lambda-amd64.tar.gz", "-lambda.yaml", "-knative.tar.gz"} {
+	for _, want := range []string{"SHA256SUMS", ".spdx.json", "-lambda-arm64.tar.gz", "-lambda-amd64.tar.gz", "-lambda.yaml", "-knative.tar.gz", "-licences.txt"} {
 		if !strings.Contains(strings.Join(names, "\n"), want) {
 			t.Errorf("the release has no %s: %v", want, names)
 		}

@@ -4,17 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev/apt"
-	"github.com/miniserversystem/miniserver/infra/dev/home"
-	"github.com/miniserversystem/miniserver/infra/dev/postgres"
 	"github.com/miniserversystem/miniserver/migrations"
 	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
@@ -58,51 +53,27 @@ func TestAnsweredGrantsSurviveACrash(t *testing.T) {
 
 // crash is a durable Postgres of this test's own, which the test kills.
 type crash struct {
-	t       *testing.T
-	options postgres.Options
-	server  *postgres.Server
-	pool    *pgxpool.Pool
-	store   *entitlement.Store
-	rounds  int
+	t      *testing.T
+	server *kit.Postgres
+	pool   *pgxpool.Pool
+	store  *entitlement.Store
+	rounds int
 }
 
 func newCrash(t *testing.T) *crash {
 	t.Helper()
-	root, err := kit.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binaries, err := apt.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	f := &crash{t: t, options: postgres.Options{Dir: dir, Binaries: binaries, Durable: true}}
-	f.start()
-	t.Cleanup(func() {
-		f.pool.Close()
-		if err := f.server.Stop(); err != nil {
-			t.Error(err)
-		}
-		if err := home.Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := migrations.Up(t.Context(), f.server.URL(), "entitlement"); err != nil {
-		t.Fatal(err)
-	}
+	f := &crash{t: t, server: kit.OwnPostgres(t, true)}
+	kit.Must(t, migrations.Up(t.Context(), f.server.URL(), "entitlement"))
+	f.connect()
+	t.Cleanup(func() { f.pool.Close() })
 	return f
 }
 
-func (f *crash) start() {
+func (f *crash) connect() {
 	f.t.Helper()
 	var err error
-	if f.server, err = postgres.Start(context.WithoutCancel(f.t.Context()), f.options); err != nil {
-		f.t.Fatal(err)
-	}
-	if f.pool, err = pgxpool.New(context.Background(), f.server.URL()); err != nil {
-		f.t.Fatal(err)
-	}
+	f.pool, err = pgxpool.New(context.Background(), f.server.URL())
+	kit.Must(f.t, err)
 	f.store = entitlement.NewStore(f.pool, time.Hour)
 }
 
@@ -155,7 +126,8 @@ func (f *crash) round() (answered, cut []string) {
 	f.pool.Close()
 	// Stop ends what is left of the server; it may fail, as the server is gone.
 	_ = f.server.Stop()
-	f.start()
+	f.server.Start()
+	f.connect()
 	return answered, cut
 }
 

@@ -58,6 +58,33 @@ func TestBefore(t *testing.T) {
 	}
 }
 
+// Derived ids grow with the time that they are of, say it like others, and differ by every
+// part.
+func TestDerived(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 24, 2, 30, 0, 123_456_000, time.UTC)
+	one := id.Derived(at, "e", "u_1")
+	if again := id.Derived(at.Local(), "e", "u_1"); again != one {
+		t.Errorf("%s and %s are of the same", one, again)
+	}
+	for _, other := range []uuid.UUID{id.Derived(at, "e", "u_2"), id.Derived(at, "eu_1"), id.Derived(at, "e", "u_1", "")} {
+		if other == one || other.Version() != 7 || other.Variant() != uuid.RFC4122 {
+			t.Errorf("%s beside %s", other, one)
+		}
+	}
+	last := id.Before(at)
+	for n := range 2000 {
+		next := id.Derived(at.Add(time.Duration(n)*time.Microsecond), "e")
+		if bytes.Compare(next[:], last[:]) <= 0 {
+			t.Fatalf("%s is of a later microsecond than %s, and not greater", next, last)
+		}
+		last = next
+	}
+	if bound := id.Before(at.Add(3 * time.Millisecond)); bytes.Compare(last[:], bound[:]) >= 0 {
+		t.Errorf("%s is not before %s", last, bound)
+	}
+}
+
 func TestTextAndBack(t *testing.T) {
 	t.Parallel()
 	for range 100 {

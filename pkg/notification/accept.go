@@ -1,6 +1,7 @@
 package notification
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ WITH input AS (
 	SELECT notification_id, event_id, user_id, event_type, payload::jsonb, occurred_at, traceparent
 	FROM input JOIN fresh USING (event_id)
 	ORDER BY event_id, user_id
-	ON CONFLICT ON CONSTRAINT one_per_event_and_recipient DO NOTHING
+	ON CONFLICT DO NOTHING
 	RETURNING 1
 )
 SELECT count(*) FROM notified`
@@ -78,7 +79,8 @@ func (in *input) add(r event.Record) error {
 		return err
 	}
 	for _, n := range notices {
-		in.ids = append(in.ids, id.New())
+		// The same when it is accepted once more, because that is lost: receivers recognize it.
+		in.ids = append(in.ids, id.Derived(r.OccurredAt, cmp.Or(n.of, eventID.String()), n.userID))
 		in.events = append(in.events, eventID)
 		in.users = append(in.users, n.userID)
 		in.types = append(in.types, r.Type)

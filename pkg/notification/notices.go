@@ -11,6 +11,9 @@ import (
 type notice struct {
 	userID  string
 	payload []byte
+	// of is what they are told of, if another event may tell them of it once more; "" is the
+	// event.
+	of string
 }
 
 // notices returns an event's recipients, with their views. Its error wraps
@@ -31,7 +34,7 @@ func notices(r event.Record) ([]notice, error) {
 	if about.UserID == "" {
 		return nil, fmt.Errorf("%w: it names no recipient", event.ErrUnreadable)
 	}
-	return []notice{{about.UserID, r.Payload}}, nil
+	return []notice{{userID: about.UserID, payload: r.Payload}}, nil
 }
 
 // match has the fields of a match's event.
@@ -83,7 +86,7 @@ func matchNotices(r event.Record) ([]notice, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 		}
-		list = append(list, notice{player.UserID, payload})
+		list = append(list, notice{userID: player.UserID, payload: payload})
 	}
 	if len(list) < 2 {
 		return nil, fmt.Errorf("%w: a match of %d", event.ErrUnreadable, len(list))
@@ -133,7 +136,8 @@ func transferNotices(r event.Record) ([]notice, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", event.ErrUnreadable, err)
 		}
-		list = append(list, notice{view.UserID, payload})
+		// A transfer that is settled again, because that was lost, has a new event.
+		list = append(list, notice{view.UserID, payload, s.TransferID})
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%w: it names no recipient", event.ErrUnreadable)

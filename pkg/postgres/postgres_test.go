@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,9 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/miniserversystem/miniserver/infra/dev/apt"
-	"github.com/miniserversystem/miniserver/infra/dev/home"
-	devpostgres "github.com/miniserversystem/miniserver/infra/dev/postgres"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -195,14 +191,8 @@ func sessions(t *testing.T, admin *pgxpool.Pool, waits string) (n int) {
 // before the standby has it: a failover would lose what was seen.
 func TestGivenUpCommitStaysHidden(t *testing.T) {
 	t.Parallel()
-	root, err := kit.Root()
-	kit.Must(t, err)
-	programs, err := apt.Ensure(t.Context(), filepath.Join(root, ".local", "deps"), os.Stderr)
-	kit.Must(t, err)
-	dir := t.TempDir()
-	server, err := devpostgres.Start(t.Context(), devpostgres.Options{Dir: dir, Binaries: programs, Durable: true})
-	kit.Must(t, err)
-	t.Cleanup(func() { kit.Must(t, errors.Join(server.Kill(), home.Remove(dir))) }) // what waits for a standby would hold up its end
+	server := kit.OwnPostgres(t, true)
+	t.Cleanup(func() { kit.Must(t, server.Kill()) }) // what waits for a standby would hold up its end
 	admin, pool := kit.Connect(t, server.URL()), open(t, server.URL(), "cache_statement")
 	for _, sql := range []string{"CREATE TABLE written ()", "ALTER SYSTEM SET synchronous_standby_names = 'away'", "SELECT pg_reload_conf()"} {
 		if _, err := admin.Exec(t.Context(), sql); err != nil {

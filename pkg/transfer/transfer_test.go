@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
@@ -232,5 +234,23 @@ func TestWatchdogAgainstTX1(t *testing.T) {
 	}
 	if s.balance(b) != "1" {
 		t.Errorf("the balance is %s, want 1", s.balance(b))
+	}
+}
+
+// Taking a key does not wait for the disk; whatever its connection does afterwards does.
+func TestOnlyTakingAKeyCommitsQuickly(t *testing.T) {
+	s := start(t)
+	config := s.pool.Config()
+	config.MaxConns = 1
+	config.ConnConfig.RuntimeParams["synchronous_commit"] = "on"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s.Store, s.pool = transfer.NewStore(pool), pool
+	answer, err := s.Transfer(t.Context(), s.request("anna", s.open("anna", "10"), s.open("ben", "0"), "3"))
+	if setting := s.one(`SHOW synchronous_commit`); err != nil || answer.Status != transfer.Succeeded || setting != "on" {
+		t.Errorf("%+v, %v, and then synchronous_commit is %s", answer, err, setting)
 	}
 }

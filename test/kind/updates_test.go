@@ -68,8 +68,11 @@ func (c *cluster) roll(what, tree string, settings ...string) {
 	purchases := c.Load(c.t, deployed.Grants{Clients: 1, To: alice.ID, Every: time.Second})
 	ctx, enough := context.WithCancel(c.t.Context())
 	defer enough()
+	// Transfers are functions in the database, too. What they need may be asleep, and gets 504
+	// where all of it wakes at once: updates are of what runs.
+	kit.Within(c.t, settles, "a transfer succeeds", func() bool { return c.Example(ctx, "transfer.sh") == nil })
 	paid := make(chan error, 1)
-	go func() { // transfers are functions in the database, too
+	go func() {
 		for ctx.Err() == nil {
 			if err := c.Example(ctx, "transfer.sh"); err != nil && ctx.Err() == nil {
 				paid <- err

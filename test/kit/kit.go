@@ -130,22 +130,9 @@ func Connect(t testing.TB, url string) *pgxpool.Pool {
 // whole server. Nothing is vacuumed there.
 func LoneDatabase(t testing.TB) string {
 	t.Helper()
-	server.once.Do(start)
-	if server.err != nil {
-		t.Fatal(server.err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	dir := t.TempDir()
-	own, err := postgres.Start(ctx, postgres.Options{Dir: dir, Binaries: server.binaries})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(own.Stop(), home.Remove(dir)); err != nil {
-			t.Error(err)
-		}
-	})
+	own := OwnPostgres(t, false)
 	Must(t, Migrate(ctx, own.URL()))
 	conn, err := pgx.Connect(ctx, own.URL())
 	Must(t, err)
@@ -155,6 +142,44 @@ func LoneDatabase(t testing.TB) string {
 		Must(t, err)
 	}
 	return own.URL()
+}
+
+// Postgres is a server of one test's own, which may stop or kill it and start it again: it
+// keeps its address.
+type Postgres struct {
+	*postgres.Server
+	Programs string // where pg_basebackup and its like are
+
+	t       testing.TB
+	options postgres.Options
+}
+
+// OwnPostgres starts a Postgres with an empty database. It is stopped when the test ends.
+// A durable one keeps what was committed when it is killed.
+func OwnPostgres(t testing.TB, durable bool) *Postgres {
+	t.Helper()
+	server.once.Do(start)
+	if server.err != nil {
+		t.Fatal(server.err)
+	}
+	p := &Postgres{t: t, Programs: server.binaries.PostgresDir, options: postgres.Options{Dir: t.TempDir(), Binaries: server.binaries, Durable: durable}}
+	p.Start()
+	t.Cleanup(func() {
+		if err := errors.Join(p.Stop(), home.Remove(p.options.Dir)); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// Start starts it again.
+func (p *Postgres) Start() {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	var err error
+	p.Server, err = postgres.Start(ctx, p.options)
+	Must(p.t, err)
 }
 
 // Redis starts a Redis for this test and returns it; it is stopped when the test
