@@ -62,7 +62,7 @@ ha: ## Have the primary of each replicated store fail under load, FAILOVER_ROUND
 	$(CHAOS) TestFailover
 
 .PHONY: mutants
-mutants: ## Plant bugs one by one, and see which tests notice (a quarter of an hour)
+mutants: ## Plant bugs one by one, and see which tests notice (minutes, many)
 	CGO_ENABLED=0 go test -tags mutants -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/mutants -run TestMutants
 
 .PHONY: test-func

@@ -93,3 +93,25 @@ func TestForeignCursors(t *testing.T) {
 		t.Errorf("without a cursor a list begins at %d, %s, %q", n, id, text)
 	}
 }
+
+// Callers may send anything as a cursor: it is refused, or its position is that of a cursor
+// of ours.
+func FuzzRead(f *testing.F) {
+	f.Add(cursor.At(cursor.Text("Fram")))
+	f.Add(cursor.At(cursor.Number(-1)))
+	f.Add(cursor.At(cursor.ID(uuid.Max)))
+	f.Fuzz(func(t *testing.T, sent string) {
+		name, err := cursor.ReadText(sent)
+		if again, _ := cursor.ReadText(cursor.At(cursor.Text(name))); err == nil && again != name || err != nil && !errors.Is(err, cursor.Err) {
+			t.Errorf("%q is %q, %v", sent, name, err)
+		}
+		n, err := cursor.ReadNumber(sent, 7)
+		if again, _ := cursor.ReadNumber(cursor.At(cursor.Number(n)), 7); err == nil && again != n || err != nil && !errors.Is(err, cursor.Err) {
+			t.Errorf("%q is %d, %v", sent, n, err)
+		}
+		id, err := cursor.ReadID(sent, uuid.Nil)
+		if again, _ := cursor.ReadID(cursor.At(cursor.ID(id)), uuid.Max); err == nil && again != id || err != nil && !errors.Is(err, cursor.Err) {
+			t.Errorf("%q is %s, %v", sent, id, err)
+		}
+	})
+}

@@ -1,12 +1,17 @@
 package fn_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
 )
 
@@ -129,6 +134,42 @@ func FuzzDecodeJSON(f *testing.F) {
 		var other any
 		if err := json.Unmarshal(text, &other); err != nil {
 			t.Errorf("%q is accepted, but encoding/json refuses it: %v", text, err)
+		}
+	})
+}
+
+// A request is refused as the caller's fault, or is one CloudEvent, which reads the same
+// when it is read again.
+func FuzzReadEvent(f *testing.F) {
+	const structured = `{"specversion":"1.0","id":"e","source":"/shop","type":"purchase.completed","data":{"a":1}}`
+	f.Add("application/cloudevents+json", "", "", "", "", []byte(structured))
+	f.Add("application/json; charset=utf-8", "1.0", "e%20", "/shop", "purchase.completed", []byte(`{"a":1}`))
+	f.Fuzz(func(t *testing.T, media, version, id, source, kind string, body []byte) {
+		read := func() (any, error) {
+			r := httptest.NewRequest(http.MethodPost, "/v1/events", bytes.NewReader(body))
+			for name, value := range map[string]string{"Content-Type": media, "Ce-Specversion": version, "Ce-Id": id, "Ce-Source": source, "Ce-Type": kind} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			event, err := fn.ReadEvent(httptest.NewRecorder(), r)
+			if err != nil {
+				return nil, err
+			}
+			if event.ID() == "" || event.Source() == "" || event.Type() == "" || len(event.ID()) > fn.MaxAttribute {
+				t.Errorf("%s is an event", event)
+			}
+			return event, nil
+		}
+		first, err := read()
+		if err != nil {
+			if kind := fault.Of(err); kind == fault.Internal || kind == fault.Unavailable {
+				t.Errorf("%q: %v", body, err)
+			}
+			return
+		}
+		if second, err := read(); err != nil || !reflect.DeepEqual(first, second) {
+			t.Errorf("%v and then %v, %v", first, second, err)
 		}
 	})
 }

@@ -113,3 +113,15 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What is read as an id is written like that, and like nothing else.
+func FuzzParse(f *testing.F) {
+	f.Add(id.Text(id.Transfer, uuid.Max))
+	f.Add("t_00000000000000000000000000")
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := id.Parse(id.Transfer, text)
+		if err == nil && id.Text(id.Transfer, u) != text || err != nil && fault.Of(err) != fault.NotFound {
+			t.Errorf("%q is %s, %v", text, u, err)
+		}
+	})
+}

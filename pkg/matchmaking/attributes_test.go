@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
+	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
@@ -134,4 +135,20 @@ func TestAttributesOfTheSameRequest(t *testing.T) {
 			t.Errorf("%s and %s are the same request, want %v: %+v, replayed %v, %v", c.a, c.b, c.same, again, replayed, err)
 		}
 	}
+}
+
+// Attributes are refused as the caller's fault, or accepted.
+func FuzzParseAttributes(f *testing.F) {
+	for _, text := range []string{`{"skill":1500,"region":"eu"}`, many(17), `{"a":-0}`, `{"a":1e400}`, `{"a":"\u0000"}`, `{"":1}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var raw map[string]json.RawMessage
+		if json.Unmarshal(text, &raw) != nil {
+			return
+		}
+		if _, err := matchmaking.ParseAttributes(raw); err != nil && fault.Of(err) != fault.Invalid {
+			t.Errorf("%s: %v", text, err)
+		}
+	})
 }

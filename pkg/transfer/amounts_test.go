@@ -213,3 +213,27 @@ func TestAmountsAreExact(t *testing.T) {
 	}
 	t.Logf("%d of %d were refused", refused, rounds*each)
 }
+
+// An amount that is accepted is the number that was sent, more than 0, and has one text.
+func FuzzParseAmount(f *testing.F) {
+	for _, text := range []string{"1", "0.5", "10000.0", "999999999999999.9999", "1e3", "-1", "00.1", "1."} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := transfer.ParseAmount(text)
+		if err != nil {
+			if fault.Of(err) != fault.Invalid {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		sent, ok := new(big.Rat).SetString(text)
+		stored, stands := new(big.Rat).SetString(a.String())
+		if !ok || !stands || sent.Cmp(stored) != 0 || sent.Sign() <= 0 || !json.Valid([]byte(text)) {
+			t.Errorf("%q is stored as %q", text, a)
+		}
+		if again, err := transfer.ParseAmount(a.String()); err != nil || again != a {
+			t.Errorf("%q is stored as %q, and that as %q: %v", text, a, again, err)
+		}
+	})
+}

@@ -94,6 +94,9 @@ func (a *arena) cutBefore(w *wire, sent wish, endingToo bool) {
 	} else if answer, err := a.ask(a.t.Context(), a.Store, sent); err != nil || word(answer) != transfer.RolledBack || answer.Replayed {
 		a.t.Errorf("with TX1 lost: %+v %s, %v; want %s", answer, answer.Body, err, transfer.RolledBack)
 	}
+	if report, _, err := a.calm.EndOrphans(a.t.Context(), time.Hour); err != nil || report.Dead != 0 {
+		a.t.Errorf("within its patience the watchdog reported %+v, %v", report, err)
+	}
 	if report, _, err := a.calm.EndOrphans(a.t.Context(), 0); err != nil || report.Dead != orphans {
 		a.t.Errorf("the watchdog reported %+v, %v; want %d dead", report, err, orphans)
 	}
@@ -144,6 +147,25 @@ func TestAnswerOfTakingLost(t *testing.T) {
 				if answer, err := a.ask(t.Context(), a.Store, sent); err != nil || answer.Status != transfer.Succeeded || answer.Replayed {
 					t.Errorf("the same request again: %+v, %v; want SUCCEEDED", answer, err)
 				}
+			}
+			// The key that a repeated request took in vain is the first one's.
+			sent, held, release, first := a.wish("u_a", from, to, "1"), make(chan bool), make(chan bool), make(chan transfer.Answer, 1)
+			w.plan(plan{text: tx1, before: func() bool { close(held); <-release; return true }})
+			go func() {
+				answer, err := a.ask(t.Context(), a.Store, sent)
+				if err != nil {
+					t.Error(err)
+				}
+				first <- answer
+			}()
+			<-held
+			w.plan(plan{text: taking, after: no})
+			if _, err := a.ask(t.Context(), a.Store, sent); fault.Of(err) != fault.Unavailable {
+				t.Errorf("the answer to a repeated request lost: %v, want fault.Unavailable", err)
+			}
+			close(release)
+			if answer := <-first; answer.Status != transfer.Succeeded {
+				t.Errorf("the first request ended %+v %s, want SUCCEEDED", answer, answer.Body)
 			}
 			if n := w.planned(); n != 0 {
 				t.Errorf("%d answers were not lost", n)

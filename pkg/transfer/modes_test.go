@@ -46,8 +46,10 @@ func TestEveryExecMode(t *testing.T) {
 				t.Errorf("the entries are %v, %v; want 3", entries, err)
 			}
 			record := event.Record{ID: id.New().String(), Key: list[0].ID, Payload: []byte(`{}`), OccurredAt: time.Now()}
-			if n, err := a.Settle(t.Context(), []event.Record{record}); err != nil || n != 1 {
-				t.Errorf("settled %d events, %v; want 1", n, err)
+			for want := 1; want >= 0; want-- { // it is delivered again
+				if n, err := a.Settle(t.Context(), []event.Record{record}); err != nil || n != want {
+					t.Errorf("settled %d events, %v; want %d", n, err, want)
+				}
 			}
 			if _, _, err := a.Cleanup(t.Context(), transfer.Retention{Processed: time.Hour}); err != nil {
 				t.Error(err)
