@@ -124,12 +124,14 @@ func TestEqualSkillsCostTheSame(t *testing.T) {
 	for _, c := range []struct{ what, skill string }{{"worse", "1550"}, {"better", "1450"}, {"the same", "1500"}} {
 		t.Run(c.what, func(t *testing.T) {
 			s := start(t)
-			matchmaking.Plant(s.Store, func(source string) string { return counting + source })
+			clock := s.clock() // no window widens meanwhile, however slow the machine
+			matchmaking.Plant(s.Store, func(source string) string { return counting + clockwork(source) })
 			waiting := 0
 			work := func(many int) int {
 				t.Helper()
 				for ; waiting < many; waiting++ {
 					s.join(fmt.Sprint("u_", waiting), "rank", fmt.Sprintf(`{"skill":1500,"region":%d}`, waiting))
+					clock.pass(time.Millisecond)
 				}
 				s.matchAll("rank", matchmaking.MaxPairs)
 				s.join(fmt.Sprint("u_any", many), "rank", fmt.Sprintf(`{"skill":%s}`, c.skill))
