@@ -113,23 +113,9 @@ func TestGrantsAreInOrder(t *testing.T) {
 		user := fmt.Sprint("u_", seed)
 		var sent repeatable[change]
 		r.all(func(c *client) {
-			seen := map[string]int64{} // versions
+			seen := map[string]int64{}
 			for n := range each {
-				in := change{item: system.SKU(c.random.IntN(3))}
-				kind, which := c.random.IntN(10), c.random.IntN(clients*each)
-				switch {
-				case kind < 3: // reads
-				case kind < 6:
-					in = sent.one(which, in)
-				default:
-					in.path = []string{system.GrantsPath, system.RevokesPath}[which%2]
-					in.key = fmt.Sprintf("h%d-%d-%d", seed, c.id, n)
-					if kind < 8 {
-						in.ifMatch = seen[in.item]
-					}
-					sent.add(in)
-				}
-				c.change(user, in, seen)
+				c.change(user, c.nextChange(n, &sent, seen), seen)
 			}
 		})
 		last := r.client(clients)
@@ -138,6 +124,39 @@ func TestGrantsAreInOrder(t *testing.T) {
 		}
 		r.judge(t, itemModel)
 	}
+}
+
+// nextChange chooses the client's nth request: to read, to repeat one, or a new one. seen
+// are the versions that the client was told.
+func (c *client) nextChange(n int, sent *repeatable[change], seen map[string]int64) change {
+	in := change{item: system.SKU(c.random.IntN(3))}
+	kind, which := c.random.IntN(10), c.random.IntN(clients*each)
+	switch {
+	case kind < 3: // reads
+	case kind < 6:
+		in = sent.one(which, in)
+	default:
+		in.path = []string{system.GrantsPath, system.RevokesPath}[which%2]
+		in.key = fmt.Sprintf("h%d-%d-%d", c.seed, c.id, n)
+		if kind < 8 {
+			in.ifMatch = seen[in.item]
+		}
+		sent.add(in)
+	}
+	return in
+}
+
+// One client's changes are answered as the model says.
+func TestGrantsInTurn(t *testing.T) {
+	t.Parallel()
+	s := system.Start(t, "WAKES=false")
+	inTurn(t, s, itemModel, func(c *client, requests int) {
+		var sent repeatable[change]
+		seen := map[string]int64{}
+		for n := range requests {
+			c.change(fmt.Sprint("u_", c.seed), c.nextChange(n, &sent, seen), seen)
+		}
+	})
 }
 
 // change sends a change, and remembers the version that is answered.

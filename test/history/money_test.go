@@ -103,41 +103,69 @@ func (m money) with(key string, answer paid) money {
 	return m
 }
 
+// treasurer opens the accounts.
+var treasurer = map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}}
+
 // Transfers of several clients, with repeated keys, happen as if one came after the other,
 // and every read of all accounts finds all of the money.
 func TestTransfersAreInOrder(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
-	operator := people.Token(t, map[string]any{"sub": "treasurer", "realm_access": map[string]any{"roles": []string{"operator"}}})
+	operator := people.Token(t, treasurer)
 	for _, seed := range seeds(t) {
-		token := people.Player(t, fmt.Sprint("player", seed))
-		user := s.UserID(token)
-		var opened [accounts]string
-		for i, balance := range first {
-			opened[i] = s.Opened(operator, user, strconv.FormatInt(balance, 10))
-		}
+		token, opened := openAccounts(s, people, operator, seed)
 		r := newRecord(s, seed)
 		var sent repeatable[payment]
 		r.all(func(c *client) {
 			for range each {
-				in := payment{from: c.random.IntN(accounts + 1)}
-				kind, which := c.random.IntN(10), c.random.IntN(clients*each)
-				switch {
-				case kind < 3: // reads
-				case kind < 6:
-					in = sent.one(which, in)
-				default:
-					in.from %= accounts
-					in.to, in.amount = (in.from+1+which%2)%accounts, 1+c.random.Int64N(70)
-					in.key = s.TransferKey(token)
-					sent.add(in)
-				}
-				c.pay(token, opened, in)
+				c.pay(token, opened, c.nextPayment(token, &sent))
 			}
 		})
 		r.client(clients).pay(token, opened, payment{from: accounts})
 		r.judge(t, moneyModel)
 	}
+}
+
+// openAccounts opens those of a new player.
+func openAccounts(s *system.System, people *system.People, operator string, seed uint64) (token string, opened [accounts]string) {
+	token = people.Player(s.T, fmt.Sprint("player", seed))
+	user := s.UserID(token)
+	for i, balance := range first {
+		opened[i] = s.Opened(operator, user, strconv.FormatInt(balance, 10))
+	}
+	return token, opened
+}
+
+// nextPayment chooses a request: to read, to repeat one, or a new one.
+func (c *client) nextPayment(token string, sent *repeatable[payment]) payment {
+	in := payment{from: c.random.IntN(accounts + 1)}
+	kind, which := c.random.IntN(10), c.random.IntN(clients*each)
+	switch {
+	case kind < 3: // reads
+	case kind < 6:
+		in = sent.one(which, in)
+	default:
+		in.from %= accounts
+		in.to, in.amount = (in.from+1+which%2)%accounts, 1+c.random.Int64N(70)
+		in.key = c.s.TransferKey(token)
+		sent.add(in)
+	}
+	return in
+}
+
+// One client's transfers are answered as the model says.
+func TestTransfersInTurn(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "WAKES=false")
+	operator := people.Token(t, treasurer)
+	inTurn(t, s, moneyModel, func(c *client, requests int) {
+		token, opened := openAccounts(s, people, operator, c.seed)
+		var sent repeatable[payment]
+		for range requests {
+			c.pay(token, opened, c.nextPayment(token, &sent))
+		}
+		c.pay(token, opened, payment{from: accounts})
+	})
 }
 
 // pay sends a payment.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"pgregory.net/rapid"
 
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/system"
@@ -185,6 +187,34 @@ func (r *record) judge(t *testing.T, model porcupine.Model) {
 	}
 	t.Fatalf("no order of these requests explains their answers; see %s, and try again: %s", picture, again)
 }
+
+// inTurn has one client do as many requests as rapid chooses, one after the other, and each
+// choice of the client's is rapid's, too. So where the model does not allow the answers,
+// rapid finds few requests that show it.
+func inTurn(t *testing.T, s *system.System, model porcupine.Model, do func(c *client, requests int)) {
+	t.Helper()
+	var seed uint64
+	rapid.Check(t, func(chosen *rapid.T) {
+		seed++
+		c := newRecord(s, seed).client(clients)
+		c.random = rand.New(choices{chosen})
+		do(c, rapid.IntRange(1, 2*each).Draw(chosen, "requests"))
+		if porcupine.CheckOperations(model, c.history) {
+			return
+		}
+		for _, o := range c.history {
+			chosen.Log(model.DescribeOperation(o.Input, o.Output))
+		}
+		chosen.Fatal("the model does not allow these answers")
+	})
+}
+
+// choices are random numbers that rapid chooses.
+type choices struct{ *rapid.T }
+
+// Uint64 has rapid's bits the other way round: rapid prefers small numbers, and rand uses
+// the high bits.
+func (c choices) Uint64() uint64 { return bits.Reverse64(rapid.Uint64().Draw(c.T, "choice")) }
 
 // step is a request of a history that a test writes by hand, one after the other; without
 // an output it stays open.

@@ -153,6 +153,19 @@ func TestTicketsAreInOrder(t *testing.T) {
 	}
 }
 
+// One client's turns are answered as the model says.
+func TestTicketsInTurn(t *testing.T) {
+	t.Parallel()
+	s, people := system.StartWithPeople(t, "WAKES=false")
+	inTurn(t, s, queueModel, func(c *client, requests int) {
+		l := newLobby(s, people, c.seed)
+		for range requests {
+			c.take(l, l.next(c))
+		}
+		l.leave(c)
+	})
+}
+
 // The model of a queue sees what it is there to see.
 func TestQueueModelNotices(t *testing.T) {
 	t.Parallel()
