@@ -65,6 +65,10 @@ ha: ## Have the primary of each replicated store fail under load, FAILOVER_ROUND
 mutants: ## Plant bugs one by one, and see which tests notice (minutes, many)
 	CGO_ENABLED=0 go test -tags mutants -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/mutants -run TestMutants
 
+.PHONY: test-schemathesis
+test-schemathesis: ## Have Schemathesis make requests of the OpenAPI document, SCHEMATHESIS_EXAMPLES (100) of each (minutes)
+	CGO_ENABLED=0 go test -tags schemathesis -count 1 -timeout 90m -v $(GO_TEST_FLAGS) ./test/api -run TestSchemathesis
+
 .PHONY: test-func
 test-func: cc $(TOOLS)/func ## Run and build the functions with the func CLI, start the image under runc
 	CGO_ENABLED=1 go test -race -tags func -timeout 15m $(GO_TEST_FLAGS) ./test/func

@@ -3,7 +3,7 @@
 // the ratios mean anything. It starts a private, durable Postgres, a NATS, a Redis
 // and an issuer under .local/bench, stops them, and prints a Markdown table:
 //
-//	go run ./infra/bench                   # everything, in about 12 minutes
+//	go run ./infra/bench                   # everything, in about 20 minutes
 //	go run ./infra/bench -quick            # small counts: does it work
 //	go run ./infra/bench -only relay,claim
 //	go run ./infra/bench -against v1.2    # this tree beside another commit
@@ -26,7 +26,7 @@ import (
 )
 
 // maxRun bounds a whole run, whatever happens.
-const maxRun = 15 * time.Minute
+const maxRun = 30 * time.Minute
 
 // experiments are all measurements, in the order of the table.
 var experiments = []struct {
@@ -44,6 +44,7 @@ var experiments = []struct {
 	{"front", (*bench).front},
 	{"streams", (*bench).streams},
 	{"overload", (*bench).overload},
+	{"abuse", (*bench).abuse},
 	{"footprint", (*bench).footprint},
 	{"matchmaking", (*bench).matchmaking},
 	{"transfer", (*bench).transfer},

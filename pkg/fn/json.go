@@ -23,7 +23,7 @@ const MaxDepth = 32
 // DecodeJSON reads exactly one JSON value into v. Unlike encoding/json it
 // refuses duplicate names, data after the value, broken UTF-8 and nesting beyond
 // MaxDepth, matches names exactly, and hands numbers over as their text. null is
-// taken only where v has a pointer, an any or a json.RawMessage.
+// taken only where v has an any or a json.RawMessage.
 func DecodeJSON(data []byte, v any) error {
 	if target, ok := v.(*any); ok {
 		// For validation against a schema, which bounds the depth of what passes.
@@ -45,12 +45,12 @@ var numbersAsText = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *any) e
 	return err
 })
 
-// noNull refuses null for types that have no null. huma accepts null for an optional
+// noNull refuses null where no type says that it is possible. huma accepts null for an optional
 // property even if its schema has a type.
 var noNull = jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	if d.PeekKind() == 'n' {
 		switch target := reflect.TypeOf(v).Elem(); {
-		case target.Kind() == reflect.Pointer, target.Kind() == reflect.Interface, target == reflect.TypeFor[json.RawMessage]():
+		case target.Kind() == reflect.Interface, target == reflect.TypeFor[json.RawMessage]():
 		default:
 			return errNull
 		}

@@ -49,7 +49,7 @@ type asText struct{ text string }
 func (a *asText) UnmarshalJSON(text []byte) error { a.text = string(text); return nil }
 
 // A value that a schema accepts and the Go type does not is refused in words for the
-// caller, without Go's own. As documented, null is a value of pointers only.
+// caller, without Go's own. null is none, though optional values have pointers.
 func TestDecodeJSONSaysWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	type inner struct {
@@ -74,14 +74,14 @@ func TestDecodeJSONSaysWhatDoesNotFit(t *testing.T) {
 		`{"inner":{"size":1.0}}`: "inner.size" + whole, `{"list":[1,2.0]}`: "list.1" + whole,
 		`{"size":null}`: "size must not be null", `{"name":null}`: "name must not be null", `{"on":null}`: "on must not be null", `{"list":null}`: "list must not be null",
 		`{"list":[1,null]}`: "list.1 must not be null", `{"map":null}`: "map must not be null", `{"inner":null}`: "inner must not be null",
-		`{"inner":{"size":null}}`: "inner.size must not be null", `{"amount":null}`: "amount must not be null", `null`: "the value must not be null",
+		`{"inner":{"size":null}}`: "inner.size must not be null", `{"amount":null}`: "amount must not be null", `{"maybe":null}`: "maybe must not be null", `null`: "the value must not be null",
 	} {
 		var v request
 		if err := fn.DecodeJSON([]byte(text), &v); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want: %s", text, err, want)
 		}
 	}
-	for _, text := range []string{`{"maybe":null,"any":null,"raw":null,"map":{"a":null}}`, `{"size":1,"id":-5,"list":[],"map":{},"inner":{},"amount":1.0}`} {
+	for _, text := range []string{`{"any":null,"raw":null,"map":{"a":null}}`, `{"size":1,"id":-5,"list":[],"map":{},"inner":{},"amount":1.0,"maybe":1}`} {
 		var v request
 		if err := fn.DecodeJSON([]byte(text), &v); err != nil {
 			t.Errorf("%s: %v", text, err)

@@ -26,6 +26,7 @@ const (
 	writers  = 4 // clients that grant and revoke
 	payers   = 4 // players who send each other money
 	players  = 8 // who wait for matches
+	visitors = 4 // with one session
 	users    = 6 // who are granted something
 	items    = 4 // of each
 	balance  = 1000
@@ -44,8 +45,9 @@ type journal struct {
 	flushes []time.Time // when Redis forgot everything
 	// forgetting says that Redis may forget something at any moment.
 	forgetting atomic.Bool
-	answers    map[string][]time.Time
-	retries    map[string]int // by why
+	// answers are by kind, and by kind and process.
+	answers map[string][]time.Time
+	retries map[string]int // by why
 }
 
 func newJournal() *journal {
@@ -78,11 +80,13 @@ func (j *journal) forgetful(since time.Time) bool {
 	return j.forgetting.Load() || slices.ContainsFunc(j.flushes, since.Before)
 }
 
-// answered notes when something of a kind was answered.
-func (j *journal) answered(kind string) {
+// answered notes when something of a kind was answered, by which process.
+func (j *journal) answered(kind string, by *process) {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
-	j.answers[kind] = append(j.answers[kind], time.Now())
+	for _, name := range []string{kind, kind + by.name} {
+		j.answers[name] = append(j.answers[name], time.Now())
+	}
 }
 
 // write is a request that changes something once, and its answer.
@@ -118,6 +122,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
+	by     *process
 }
 
 func (a answer) field(name string) string {
@@ -171,7 +176,7 @@ func (c *client) ask(method, path, token, key, body string) (a answer, known boo
 		c.retry("half an answer")
 		return a, false
 	}
-	a = answer{response.StatusCode, response.Header, string(text)}
+	a = answer{response.StatusCode, response.Header, string(text), gateway}
 	code := a.field("code")
 	switch {
 	case a.status == http.StatusAccepted || code == "idempotency_in_progress":
@@ -226,7 +231,7 @@ func (c *client) send(ctx context.Context, w write) {
 	if a.status != http.StatusOK {
 		c.breach("%s %s is answered %d %s", w.path, w.body, a.status, a.body)
 	}
-	c.answered(w.kind)
+	c.answered(w.kind, a.by)
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	noted.status, noted.answer = a.status, a.body
@@ -284,7 +289,7 @@ func (c *client) visit(ctx context.Context) {
 		if a, ok := c.until(ctx, http.MethodGet, "/v1/me", "", "", ""); ok && a.status != http.StatusOK {
 			c.breach("a session is answered %d %s", a.status, a.body)
 		} else if ok {
-			c.answered("session")
+			c.answered("session", a.by)
 		}
 	}
 }
@@ -334,7 +339,7 @@ func (c *client) play(ctx context.Context, token, user string) {
 			c.breach("a join of %s is answered %d %s", user, a.status, a.body)
 			continue
 		}
-		c.answered("join")
+		c.answered("join", a.by)
 		c.mutex.Lock()
 		c.tickets = append(c.tickets, t)
 		c.mutex.Unlock()
@@ -382,7 +387,7 @@ func (c *client) await(ctx context.Context, t *ticket, token string) {
 		t.status, t.match, t.peer = status, match, strings.Trim(peer, "[]")
 		c.mutex.Unlock()
 		if status == "MATCHED" {
-			c.answered("match")
+			c.answered("match", a.by)
 		}
 		if status != "GONE" {
 			c.pace(ctx)
@@ -404,10 +409,11 @@ func (w *world) load(ctx context.Context, payers []payer, waiting []payer) (wait
 	for n := range payers {
 		group.Go(func() { w.client(100+n).pay(ctx, n, payers) })
 	}
-	if w.cookie != "" {
-		visitor := w.client(300)
-		visitor.cookie = w.cookie
-		group.Go(func() { visitor.visit(ctx) })
+	for n := range visitors {
+		visitor := w.client(300 + n)
+		if visitor.cookie = w.cookie; visitor.cookie != "" {
+			group.Go(func() { visitor.visit(ctx) })
+		}
 	}
 	for n, p := range waiting {
 		group.Go(func() { w.client(200+n).play(ctx, p.token, p.user) })

@@ -166,5 +166,6 @@ auth_file = %s
 pool_mode = transaction
 default_pool_size = %d
 max_client_conn = 500
+server_login_retry = 1
 %s
 `

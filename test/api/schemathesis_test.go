@@ -1,0 +1,78 @@
+//go:build schemathesis
+
+package api_test
+
+import (
+	"bytes"
+	"cmp"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
+	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/test/kit"
+	"github.com/miniserversystem/miniserver/test/system"
+)
+
+const schemathesis = "schemathesis==4.32.5"
+
+// Schemathesis makes requests from the document, good and bad ones, of at most
+// SCHEMATHESIS_EXAMPLES (100) for each operation and role, from SCHEMATHESIS_SEED (1). None
+// is answered 5xx, or otherwise than the document says; what the document forbids is refused,
+// and so is everything without a token.
+func TestSchemathesis(t *testing.T) {
+	program := installed(t)
+	for _, role := range []string{auth.RolePlayer, auth.RoleEntitlementWriter, auth.RoleOperator} {
+		t.Run(role, func(t *testing.T) {
+			s, people := system.StartWithPeople(t, "LOG_LEVEL=error", "STREAM_LIFETIME=1s", "STREAMS_PER_USER=1000",
+				"LIMIT_PLAYER_RATE=1000000", "LIMIT_PLAYER_BURST=1000000", "LIMIT_SERVICE_RATE=1000000", "LIMIT_SERVICE_BURST=1000000",
+				"LIMIT_ANONYMOUS_RATE=1000000", "LIMIT_ANONYMOUS_BURST=1000000")
+			token := people.Token(t, map[string]any{"sub": role, "realm_access": map[string]any{"roles": []string{role}}})
+			command := exec.CommandContext(t.Context(), "python3", filepath.Join(program, "bin", "schemathesis"), "--no-color", "run", s.URL+"/openapi.json",
+				"--header", "Authorization: Bearer "+token, "--workers", "2", "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all",
+				"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance,"+
+					"negative_data_rejection,unsupported_method,ignored_auth",
+				"--seed", cmp.Or(os.Getenv("SCHEMATHESIS_SEED"), "1"), "--max-examples", cmp.Or(os.Getenv("SCHEMATHESIS_EXAMPLES"), "100"),
+				"--request-timeout", "15", "--warnings", "off", "--continue-on-failure", "--no-shrink")
+			command.Env = append(os.Environ(), "PYTHONPATH="+program)
+			command.Dir = t.TempDir()
+			var printed bytes.Buffer
+			command.Stdout = io.MultiWriter(&printed, os.Stderr)
+			command.Stderr = command.Stdout
+			if err := command.Run(); err != nil {
+				t.Error(err)
+			}
+			made := regexp.MustCompile(`(\d+) generated`).FindSubmatch(printed.Bytes())
+			if made == nil {
+				t.Fatal("schemathesis does not say how many requests it made")
+			}
+			if n, err := strconv.Atoi(string(made[1])); err != nil || n < 1000 {
+				t.Errorf("it made %d requests, which shows little: %v", n, err)
+			}
+		})
+	}
+}
+
+// installed returns the folder in which Schemathesis is installed.
+func installed(t *testing.T) string {
+	t.Helper()
+	root, err := kit.Root()
+	kit.Must(t, err)
+	dir := filepath.Join(root, ".local", "deps", schemathesis)
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	made, err := os.MkdirTemp(t.TempDir(), "")
+	kit.Must(t, err)
+	if said, err := proc.Command(t.Context(), "python3", "-m", "pip", "install", "--quiet", "--target", made, schemathesis).CombinedOutput(); err != nil {
+		t.Fatalf("pip install %s: %v\n%s\nIt needs python3 and python3-pip", schemathesis, err, said)
+	}
+	kit.Must(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+	kit.Must(t, proc.Command(t.Context(), "cp", "-r", made, dir).Run())
+	return dir
+}
