@@ -54,7 +54,8 @@ func TestBacklogRaisesItsAlert(t *testing.T) {
 	t.Cleanup(func() { _ = again.Stop() })
 	kit.Eventually(t, "the alert ends", func() bool {
 		_, now := fires()
-		return !now
+		// An alert also ends when a busy machine misses a reading.
+		return !now && w.holds(`max(outbox_oldest_age_seconds{outbox="entitlement",status!="FAILED"}) <= 60`)
 	})
 	if n := s.Count(`SELECT count(*) FROM entitlement.outbox_events WHERE status <> 'PUBLISHED'`); n != 0 {
 		t.Errorf("%d events are not published, and no alert says so", n)

@@ -92,6 +92,14 @@ func (w watcher) series(match string) (found []map[string]string) {
 	return found
 }
 
+// holds reports whether a condition is true of what was read last.
+func (w watcher) holds(condition string) bool {
+	w.t.Helper()
+	var answer struct{ Result []any }
+	kit.Must(w.t, w.get("query", url.Values{"query": {condition}}, &answer))
+	return len(answer.Result) > 0
+}
+
 type alert struct {
 	State       string
 	Labels      map[string]string
