@@ -98,7 +98,8 @@ func (s System) token(ctx context.Context) (string, error) {
 // client would send it again unasked when the connection breaks.
 var once = &http.Client{Transport: &http.Transport{DialContext: browser.Dial, DisableKeepAlives: true}}
 
-// Do sends a request, whose key may be empty, and returns the answer's status and body.
+// Do sends a request, whose key may be empty, and returns the answer's status and body, of a
+// live stream the status alone.
 func (s System) Do(ctx context.Context, token, method, path, key, body string) (status int, answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -116,6 +117,9 @@ func (s System) Do(ctx context.Context, token, method, path, key, body string) (
 		return 0, "", err
 	}
 	defer response.Body.Close()
+	if response.Header.Get("Content-Type") == "text/event-stream" {
+		return response.StatusCode, "", nil
+	}
 	text, err := io.ReadAll(response.Body)
 	return response.StatusCode, string(text), err
 }

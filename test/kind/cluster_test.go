@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,7 +33,7 @@ import (
 )
 
 // tries is how often each function is woken from zero.
-const tries = 5
+const tries = 10
 
 // scriptWithin bounds one of the scripts, which have bounds of their own, and kubectlWithin
 // a command.
@@ -285,6 +286,25 @@ func (c *cluster) ended(load *deployed.Load) int {
 	return len(users)
 }
 
+// paste runs the commands by which docs/platforms.md looks into the cluster.
+func (c *cluster) paste() {
+	c.t.Helper()
+	page, err := os.ReadFile(filepath.Join(c.Root, "docs", "platforms.md"))
+	kit.Must(c.t, err)
+	commands := regexp.MustCompile(`(?m)^kubectl --context kind-miniserver .*$`).FindAllString(string(page), -1)
+	if len(commands) < 3 {
+		c.t.Fatalf("found %q", commands)
+	}
+	for _, line := range commands {
+		command := exec.Command("bash", "-c", strings.Replace(line, ",natsjetstreamchannel", "", 1)) // which is not there
+		command.Env = c.environment()
+		if printed, err := command.CombinedOutput(); err != nil || len(printed) == 0 {
+			c.t.Errorf("%s: %v\n%s", line, err, printed)
+		}
+	}
+	c.Say("%d commands of the walk-through", len(commands))
+}
+
 // Everything that a user of kind does, and what the system then does in the cluster. Each
 // scene can be played alone (-run TestCluster/drained), and needs no other.
 func TestCluster(t *testing.T) {
@@ -302,6 +322,7 @@ func TestCluster(t *testing.T) {
 		c.deploy(c.Root, shortStreams)
 	}
 	play("woken", func() { c.wake(tries) })
+	play("pasted", c.paste)
 	play("connected", func() { c.cut(false) })
 	play("strangers", c.strangers)
 	c.enforce()
