@@ -103,6 +103,9 @@ CONFORMANCE := CONFORMANCE_RESULTS=$(CURDIR)/.local/conformance CGO_ENABLED=1 go
 .PHONY: test-conformance
 test-conformance: cc ## Ask every way of running the functions the same
 	@rm -rf .local/conformance
+	@go build -o /dev/null ./infra/miniserver ./infra/lambda # which tests build, within their time
+	@cd test/conformance/funcgo && go build -o /dev/null .
+	@cd test/conformance/queueproxy && go build -o /dev/null knative.dev/serving/cmd/queue
 	$(CONFORMANCE) -skip Markdown ./test/conformance
 	$(CONFORMANCE) -run Conformance ./infra/lambda
 	@$(CONFORMANCE) -v -run Markdown ./test/conformance | grep -E '^(\||- )'
