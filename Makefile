@@ -132,6 +132,10 @@ lint: tools ## Check Go (.golangci.yaml), protobuf, and that generated files and
 		(cd $$module && go mod tidy -diff) || { echo "run go mod tidy in $$module"; exit 1; }; done
 	@echo "lint: ok"
 
+.PHONY: vulnerabilities
+vulnerabilities: tools ## Ask Go's vulnerability database about what our programs call
+	$(TOOLS)/govulncheck ./infra/miniserver ./infra/lambda
+
 .PHONY: generate
 generate: tools ## Write the generated files: protobuf, OpenAPI, docs tables
 	cd proto && PATH="$(CURDIR)/$(TOOLS):$$PATH" buf generate
