@@ -185,7 +185,7 @@ $(TOOLS)/cosign: infra/tools/cosign/go.mod infra/tools/cosign/go.sum
 
 .PHONY: test-images
 test-images: ## Check the image in a registry of its own and under runc, and compose.yaml
-	cd infra/image && go test -timeout 9m $(GO_TEST_FLAGS) ./...
+	cd infra/image && go test -timeout 30m $(GO_TEST_FLAGS) ./...
 
 .PHONY: test-compose
 test-compose: $(TOOLS)/docker-compose ## Start compose.yaml in a Docker engine of its own, use it and crash it (root; minutes)
