@@ -25,8 +25,8 @@ const older = "cbf0441"
 // the version before until its streams have ended.
 const shortStreams = "STREAM_LIFETIME=20s"
 
-// olderTree is our tree as it was, with this one's scripts and issuer, which keeps no keys
-// when it is started again.
+// olderTree is our tree as it was, with this one's scripts, its issuer, which keeps no keys
+// when it is started again, and the pods of its pooler, which then cut their clients off.
 func (c *cluster) olderTree() string {
 	c.t.Helper()
 	tree, archive := c.file("older"), c.file("older.tar")
@@ -35,7 +35,7 @@ func (c *cluster) olderTree() string {
 	defer os.Remove(archive)
 	kit.Must(c.t, standin.Run(exec.Command("git", "-C", c.Root, "archive", "--output", archive, older)))
 	kit.Must(c.t, standin.Run(exec.Command("tar", "-C", tree, "-xf", archive)))
-	for _, name := range []string{"deploy.sh", "need.sh", "overlays/kind/keycloak.yaml", "overlays/kind/realm.json"} {
+	for _, name := range []string{"deploy.sh", "need.sh", "overlays/kind/keycloak.yaml", "overlays/kind/realm.json", "base/pgbouncer.yaml"} {
 		content, err := os.ReadFile(filepath.Join(c.Root, "infra", "knative", name))
 		kit.Must(c.t, err)
 		kit.Must(c.t, os.WriteFile(filepath.Join(tree, "infra", "knative", name), content, 0o755))
