@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 )
 
 const (
@@ -64,12 +65,17 @@ func Listen(preferred int) (listener net.Listener, err error) {
 	return nil, err
 }
 
+// portFree binds the port and does not listen: a process that is being started has copies
+// of our open files for a moment, and a copy of a socket that listens would keep the port
+// taken.
 func portFree(port int) bool {
-	l, err := net.Listen("tcp4", Address(port))
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	return l.Close() == nil
+	defer func() { _ = syscall.Close(socket) }()
+	return syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) == nil &&
+		syscall.Bind(socket, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}) == nil
 }
 
 // Address returns the address of a port on loopback.
