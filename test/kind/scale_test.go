@@ -81,7 +81,10 @@ func (c *cluster) wake(tries int) {
 				continue
 			}
 			p := pods[n]
-			made, ran, ready, answered = append(made, p.made.Sub(t.began)), append(ran, p.ran.Sub(p.made)), append(ready, p.ready.Sub(p.ran)), append(answered, t.ended.Sub(t.began))
+			made, answered = append(made, p.made.Sub(t.began)), append(answered, t.ended.Sub(t.began))
+			if !p.ran.IsZero() && !p.ready.IsZero() { // else another pod answered before it
+				ran, ready = append(ran, p.ran.Sub(p.made)), append(ready, p.ready.Sub(p.ran))
+			}
 		}
 		c.Say("  %-12s made %s, runs after %s more, ready after %s more; answered %s; %d", s.function, spread(made), spread(ran), spread(ready), spread(answered), again[s.function])
 	}
