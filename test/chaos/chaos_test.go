@@ -59,6 +59,7 @@ func TestChaos(t *testing.T) {
 			faults.Go(func() {
 				if err := w.run(failing, l, random); err != nil {
 					t.Errorf("%s: %v", l.name, err)
+					endFaults()
 				}
 			})
 		}

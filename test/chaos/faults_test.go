@@ -93,10 +93,12 @@ func (w *lone) processFaults() []fault {
 	}
 }
 
-// workerFaults are another process that begins to work, and dies each time.
+// workerFaults are another process that begins to work, and dies each time, or whose clock
+// is wrong.
 func (w *lone) workerFaults() []fault {
-	var faults []fault
-	for _, function := range []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"} {
+	workers := []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"}
+	faults := w.clockFaults(append(workers, "reconcile"))
+	for _, function := range workers {
 		p := w.linked("dying-"+function, function)
 		faults = append(faults, fault{"a " + function + " that dies on each try", 3 * time.Second, 12 * time.Second, func(r *rand.Rand) (func() error, error) {
 			seed := r.Uint64()
@@ -215,7 +217,10 @@ func (w *lone) redisFaults() []fault {
 	return []fault{
 		{"Redis killed", 0, time.Second, func(*rand.Rand) (func() error, error) {
 			// While an fsync is under way, Redis answers before it writes: what it answered
-			// then would be lost, as the documentation says.
+			// then would be lost, as the documentation says. So none begins from here on.
+			if err := client.ConfigSet(ctx, "appendfsync", "no").Err(); err != nil {
+				return nil, err
+			}
 			for strings.Contains(client.Info(ctx, "persistence").Val(), "aof_pending_bio_fsync:1") {
 				kit.Pause(time.Millisecond)
 			}

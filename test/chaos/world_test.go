@@ -89,8 +89,11 @@ type database struct {
 func (d *database) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	d.Server, err = postgres.Start(ctx, d.options)
-	return err
+	before := d.Server
+	if d.Server, err = postgres.Start(ctx, d.options); err != nil || before == nil {
+		return err
+	}
+	return sameAddress(before.URL(), d.URL())
 }
 
 // memory is Redis.
@@ -102,8 +105,11 @@ type memory struct {
 func (m *memory) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	m.Server, err = redis.Start(ctx, m.options)
-	return err
+	before := m.Server
+	if m.Server, err = redis.Start(ctx, m.options); err != nil || before == nil {
+		return err
+	}
+	return sameAddress(before.URL(), m.URL())
 }
 
 // broker is NATS, which serves in a process of its own.
@@ -154,7 +160,20 @@ func (b *broker) start() error {
 			return err
 		}
 	}
+	before := b.url
 	b.url = strings.TrimSpace(string(printed))
+	if before == "" {
+		return nil
+	}
+	return sameAddress(before, b.url)
+}
+
+// sameAddress is for a server that is back. Where it is not, another program took its port
+// meanwhile; the links to it and the rest of the run would be of no use.
+func sameAddress(before, now string) error {
+	if before != now {
+		return fmt.Errorf("it was at %s and came back at %s: run this where no other program takes its port", before, now)
+	}
 	return nil
 }
 
