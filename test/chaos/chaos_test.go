@@ -50,11 +50,12 @@ func TestChaos(t *testing.T) {
 	kit.Must(t, err)
 	say("CHAOS_SEED=%d CHAOS_FOR=%s", seed, length)
 	w := newLone(t, seed)
+	lanes := w.lanes(names)
 	w.survives(func() {
 		failing, endFaults := context.WithTimeout(t.Context(), length)
 		defer endFaults()
 		var faults sync.WaitGroup
-		for n, l := range w.lanes(names) {
+		for n, l := range lanes {
 			random := rand.New(rand.NewPCG(seed, uint64(1_000_000+n)))
 			faults.Go(func() {
 				if err := w.run(failing, l, random); err != nil {

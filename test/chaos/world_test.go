@@ -171,10 +171,18 @@ func (b *broker) start() error {
 // sameAddress is for a server that is back. Where it is not, another program took its port
 // meanwhile; the links to it and the rest of the run would be of no use.
 func sameAddress(before, now string) error {
-	if before != now {
-		return fmt.Errorf("it was at %s and came back at %s: run this where no other program takes its port", before, now)
+	if before == now {
+		return nil
 	}
-	return nil
+	was, err := url.Parse(before)
+	if err != nil {
+		return err
+	}
+	is, err := url.Parse(now)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("it was at %s and came back at %s: run this where no other program takes its port", was.Host, is.Host)
 }
 
 const poll = 10 * time.Millisecond
@@ -214,6 +222,11 @@ func (p *process) printed() string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+func (p *process) lastLine() string {
+	printed := strings.TrimSpace(p.printed())
+	return printed[strings.LastIndexByte(printed, '\n')+1:]
 }
 
 // newWorld prepares everything but the stores and the processes.
