@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/auth"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/test/kit"
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
@@ -143,6 +145,19 @@ func (p *process) probe() ([]byte, error) {
 	probe := exec.Command(p.command.Path, "ready")
 	probe.Env = p.command.Env
 	return probe.CombinedOutput()
+}
+
+// A request may begin at the moment of SIGTERM: it has until its function's timeout.
+func TestGraceOutlastsAnswers(t *testing.T) {
+	t.Parallel()
+	s, err := settings.LoadFrom(map[string]string{})
+	kit.Must(t, err)
+	for _, f := range functions.All {
+		ticked, streams := f.Schedule > 0, f.Timeout > time.Minute // which end themselves
+		if !ticked && !streams && f.Timeout >= s.ShutdownGrace {
+			t.Errorf("%s may take %s to answer, and SHUTDOWN_GRACE is %s", f.Name, f.Timeout, s.ShutdownGrace)
+		}
+	}
 }
 
 // SIGTERM during a tick ends its claiming, and its caller still gets an answer.

@@ -86,7 +86,7 @@ type Settings struct {
 	IdentitySigningKey   string            `env:"IDENTITY_SIGNING_KEY" secret:"true" doc:"The gateway's private Ed25519 key as a JWK with a kid; it signs caller statements. make identity-key prints a pair."`
 	IdentityVerifyKeys   string            `env:"IDENTITY_VERIFY_KEYS" doc:"Public Ed25519 keys as a JWK Set; functions trust caller statements that one of them signed. To rotate, list the old and the new."`
 	ReadHeaderTimeout    time.Duration     `env:"READ_HEADER_TIMEOUT" envDefault:"5s" min:"100ms" max:"15s" doc:"How long a client may take to send its headers."`
-	ShutdownGrace        time.Duration     `env:"SHUTDOWN_GRACE" envDefault:"10s" min:"1s" max:"10m" doc:"How long running requests may take after SIGTERM."`
+	ShutdownGrace        time.Duration     `env:"SHUTDOWN_GRACE" envDefault:"12s" min:"1s" max:"10m" doc:"How long running requests may take after SIGTERM. Where a store is silent, most take 10 s."`
 	DebugEndpoints       bool              `env:"DEBUG_ENDPOINTS" envDefault:"false" doc:"Whether /debug/notification/inbox/{user_id} exists (operators only)."`
 	Schedule             string            `env:"SCHEDULE" envDefault:"auto" doc:"auto: a process that holds all functions ticks them itself; off: something outside ticks them."`
 	Wakes                bool              `env:"WAKES" envDefault:"true" doc:"Whether a commit nudges the next function at once. Off: it runs at its next tick."`
