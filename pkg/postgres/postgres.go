@@ -23,6 +23,10 @@ const (
 	connectTimeout    = 3 * time.Second
 	maxConnIdle       = 5 * time.Minute
 	healthCheckPeriod = 15 * time.Second
+	// A connection that was idle for longer than idleUnseen is asked whether it lives, for
+	// aliveWithin at most.
+	idleUnseen  = time.Second
+	aliveWithin = time.Second
 	// A connection is replaced after 4 to 5 minutes, because its server may no longer be
 	// the primary, and its name may resolve to another one. The jitter keeps connections
 	// that were opened together from being replaced together.
@@ -58,7 +62,9 @@ var execModes = map[string]pgx.QueryExecMode{
 // The URL may name several hosts, which are tried in their order, each for 3 s or the URL's
 // connect_timeout. Unless the URL has a target_session_attrs, connections are made to
 // servers that can write only. A write that is refused because its server only reads closes
-// all connections of the pool: after a failover the next statement gets a new one.
+// all connections of the pool: after a failover the next statement gets a new one. So does
+// an idle connection that is silent for a second when it is needed again: its machine has
+// gone without a word, or what is between has forgotten it, and the others with it.
 func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(Writing(url))
 	if err != nil {
@@ -92,14 +98,32 @@ func Open(url string, size int32, execMode string, tracer pgx.QueryTracer) (*pgx
 	}
 	config.BeforeConnect = cancelNothing
 	var opened atomic.Pointer[pgxpool.Pool]
+	dropAll := func() {
+		if pool := opened.Load(); pool != nil {
+			pool.Reset()
+		}
+	}
+	// The pool's own ping has no effect on other connections: each would cost a request its
+	// time. It follows if this one fails, and finds the connection closed.
+	config.ShouldPing = func(ctx context.Context, idle pgxpool.ShouldPingParams) bool {
+		if idle.IdleDuration < idleUnseen {
+			return false
+		}
+		// A caller who gives up meanwhile says nothing about the connection.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aliveWithin)
+		defer cancel()
+		err := idle.Conn.Ping(ctx)
+		if err != nil {
+			dropAll()
+		}
+		return err != nil
+	}
 	keep := config.ConnConfig.OnPgError
 	config.ConnConfig.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		if err.Code != readOnly {
 			return keep(conn, err)
 		}
-		if pool := opened.Load(); pool != nil {
-			pool.Reset()
-		}
+		dropAll()
 		return false // closes this one
 	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)

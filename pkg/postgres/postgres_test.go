@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -153,6 +154,45 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 		if refused != 1 {
 			t.Errorf("%s: %d of 8 writes were refused, want the first only", mode, refused)
 		}
+	}
+}
+
+// The machine of a server has gone without a word: one of its connections is found to be
+// silent, and none of the others costs a statement its time.
+func TestSilentConnectionsAreDropped(t *testing.T) {
+	t.Parallel()
+	const size = 16
+	database := kit.Database(t)
+	gone, first := kit.Through(t, database)
+	_, second := kit.Through(t, database)
+	u, err := url.Parse(second)
+	kit.Must(t, err)
+	both, err := url.Parse(first)
+	kit.Must(t, err)
+	both.Host += "," + u.Host
+	pool, err := postgres.Open(both.String()+"&connect_timeout=1", size, "cache_statement", nil)
+	kit.Must(t, err)
+	t.Cleanup(pool.Close)
+	var held []*pgxpool.Conn
+	for range size {
+		c, err := pool.Acquire(t.Context())
+		kit.Must(t, err)
+		held = append(held, c)
+	}
+	for _, c := range held {
+		c.Release()
+	}
+	gone.Hang()
+	kit.Pause(1100 * time.Millisecond) // a younger one is not asked
+	began := time.Now()
+	for range size {
+		ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+		defer cancel()
+		_, err := pool.Exec(ctx, `SELECT`)
+		kit.Must(t, err)
+	}
+	if took := time.Since(began); took > size*time.Second/2 {
+		t.Errorf("%d statements took %s, want one second for an old connection and one for the first host", size, took)
 	}
 }
 

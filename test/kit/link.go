@@ -39,11 +39,24 @@ type Link struct {
 // and port. It is cut when the test ends.
 func Through(t testing.TB, address string) (*Link, string) {
 	t.Helper()
+	return through(t, address, Listen(t))
+}
+
+// ThroughAt is Through at a host and port that the test chooses.
+func ThroughAt(t testing.TB, address, at string) (*Link, string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", at)
+	Must(t, err)
+	return through(t, address, listener)
+}
+
+func through(t testing.TB, address string, listener net.Listener) (*Link, string) {
+	t.Helper()
 	u, err := url.Parse(address)
 	Must(t, err)
 	l := &Link{t: t, target: u.Host, open: map[net.Conn]bool{}}
 	l.changed.L = &l.mutex
-	l.listener = Listen(t).(*net.TCPListener)
+	l.listener = listener.(*net.TCPListener)
 	u.Host = l.listener.Addr().String()
 	t.Cleanup(func() {
 		l.Cut()

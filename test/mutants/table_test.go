@@ -426,6 +426,11 @@ var promises = []promise{
 	}},
 	{"under load, what is answered is right, and nobody waits for nothing", []mutant{
 		{
+			"a connection that died in silence leaves the others in their pool", "pkg/postgres/postgres.go",
+			"if err != nil {\n\t\t\tdropAll()", "if false {\n\t\t\tdropAll()",
+			"pkg/postgres TestSilentConnectionsAreDropped",
+		},
+		{
 			"any number of slow batches run", "pkg/groupcommit/groupcommit.go",
 			"if b.calls != nil && q.slow < slowBatches {", "if b.calls != nil {",
 			"pkg/groupcommit TestSlowBatches",

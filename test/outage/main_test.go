@@ -1,10 +1,14 @@
 package outage_test
 
 import (
+	"net"
 	"os"
 	"testing"
 
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+func TestMain(m *testing.M) {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: names.dial}
+	os.Exit(kit.Main(m))
+}
