@@ -5,7 +5,6 @@ package chaos_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -14,11 +13,11 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit"
 )
 
-// diskBytes is the size of Postgres' own disk.
-const diskBytes = 2 << 30
+// diskBytes is the size of Postgres' own disk: an hour of chaos writes two GiB.
+const diskBytes = 8 << 30
 
-// ownDisk puts Postgres' files on a small disk in memory, which can be filled. Only root
-// can mount one.
+// ownDisk puts Postgres' files on a disk in memory, which can be made full. Only root can
+// mount one.
 func (w *lone) ownDisk() {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(os.Stderr, "not root: no disk will be full")
@@ -27,7 +26,7 @@ func (w *lone) ownDisk() {
 	disk, err := os.MkdirTemp("/var/tmp", "miniserver-chaos-")
 	kit.Must(w.t, err)
 	kit.Must(w.t, os.Chmod(disk, 0o755)) // Postgres runs as another user
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("mode=755,size=%d", diskBytes)); err != nil {
+	if err := mount(disk, 0, diskBytes); err != nil {
 		kit.Must(w.t, os.Remove(disk))
 		fmt.Fprintln(os.Stderr, "no disk will be full:", err)
 		return
@@ -37,19 +36,26 @@ func (w *lone) ownDisk() {
 	kit.Must(w.t, os.Mkdir(w.postgres.options.Dir, 0o755))
 }
 
-// fillDisk leaves no room on Postgres' disk. Postgres may end then; its end starts it again.
+func mount(disk string, flags uintptr, bytes uint64) error {
+	return syscall.Mount("tmpfs", disk, "tmpfs", flags, fmt.Sprintf("mode=755,size=%d", bytes))
+}
+
+// fillDisk makes Postgres' disk as small as what is on it. Postgres may end then; its end
+// starts it again.
 func (w *lone) fillDisk() (end func() error, err error) {
-	ballast := filepath.Join(w.postgres.disk, "ballast")
-	file, err := os.Create(ballast)
+	disk := w.postgres.disk
+	for err = syscall.EINVAL; errors.Is(err, syscall.EINVAL); { // more was written meanwhile
+		var now syscall.Statfs_t
+		if err := syscall.Statfs(disk, &now); err != nil {
+			return nil, err
+		}
+		err = mount(disk, syscall.MS_REMOUNT, (now.Blocks-now.Bfree)*uint64(now.Bsize))
+	}
 	if err != nil {
 		return nil, err
 	}
-	_, err = io.Copy(file, zeros{})
-	if !errors.Is(err, syscall.ENOSPC) {
-		return nil, errors.Join(fmt.Errorf("the disk does not get full: %w", err), file.Close())
-	}
 	return func() error {
-		if err := errors.Join(file.Close(), os.Remove(ballast)); err != nil {
+		if err := mount(disk, syscall.MS_REMOUNT, diskBytes); err != nil {
 			return err
 		}
 		for deadline := time.Now().Add(startWithin); ; kit.Pause(poll) {
@@ -63,8 +69,3 @@ func (w *lone) fillDisk() (end func() error, err error) {
 		}
 	}, nil
 }
-
-// zeros never end.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -86,12 +86,16 @@ type database struct {
 	disk    string
 }
 
-func (d *database) start() (err error) {
+func (d *database) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
 	before := d.Server
-	if d.Server, err = postgres.Start(ctx, d.options); err != nil || before == nil {
+	now, err := postgres.Start(ctx, d.options)
+	if err != nil {
 		return err
+	}
+	if d.Server = now; before == nil {
+		return nil
 	}
 	return sameAddress(before.URL(), d.URL())
 }
@@ -102,12 +106,16 @@ type memory struct {
 	options redis.Options
 }
 
-func (m *memory) start() (err error) {
+func (m *memory) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
 	before := m.Server
-	if m.Server, err = redis.Start(ctx, m.options); err != nil || before == nil {
+	now, err := redis.Start(ctx, m.options)
+	if err != nil {
 		return err
+	}
+	if m.Server = now; before == nil {
+		return nil
 	}
 	return sameAddress(before.URL(), m.URL())
 }
