@@ -129,15 +129,15 @@ func (a abuse) begin(ctx context.Context) (done func() int64) {
 	var group sync.WaitGroup
 	for client := range a.clients {
 		group.Go(func() {
+			wait(ctx, a.every*time.Duration(client)) // all at once would be another abuse
 			pace := time.NewTicker(max(a.every*time.Duration(a.clients), time.Millisecond))
 			defer pace.Stop()
-			for {
+			for ctx.Err() == nil {
+				n.Add(1)
+				a.do(ctx, client)
 				select {
 				case <-ctx.Done():
-					return
 				case <-pace.C:
-					n.Add(1)
-					a.do(ctx, client)
 				}
 			}
 		})
