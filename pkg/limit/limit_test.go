@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -181,5 +182,36 @@ func TestHangingUpCounts(t *testing.T) {
 	}
 	if n := client.PoolStats().Misses; n > 2 {
 		t.Errorf("%d connections were made, want 2 at most", n)
+	}
+}
+
+// Redis is asked once about a key that it refused, and again when the key may be allowed.
+func TestFloodAsksRedisOnce(t *testing.T) {
+	t.Parallel()
+	client := connect(t, kit.Redis(t).URL())
+	var commands asked
+	client.AddHook(&commands)
+	l := limit.New(client, slog.New(slog.DiscardHandler))
+	l.SetPatience(kit.Patience)
+	p := limit.Policy{Name: "flood", Rate: 1, Period: 2 * time.Second, Burst: 1}
+	began := time.Now()
+	if r := l.Allow(t.Context(), p, "k"); !r.Allowed {
+		t.Fatalf("the first request is answered %+v", r)
+	}
+	first := l.Allow(t.Context(), p, "k")
+	for range 1000 {
+		if r := l.Allow(t.Context(), p, "k"); time.Since(began) < p.Period && (r.Allowed || r.RetryAfter <= 0 || r.RetryAfter > first.RetryAfter || r.Reset > first.Reset) {
+			t.Fatalf("after %+v the next request is answered %+v", first, r)
+		}
+	}
+	if n := commands.Load(); n > 3 { // a third one if this took two seconds
+		t.Errorf("Redis was asked %d times, want 2", n)
+	}
+	if r := l.Allow(t.Context(), p, "another"); !r.Allowed {
+		t.Errorf("another key is answered %+v", r)
+	}
+	kit.Eventually(t, "the key is allowed again", func() bool { return l.Allow(t.Context(), p, "k").Allowed })
+	if took := time.Since(began); took < p.Period {
+		t.Errorf("the key is allowed again after %s, want %s", took, p.Period)
 	}
 }

@@ -24,6 +24,18 @@ func (l *Limiter) ask(ctx context.Context, p Policy, key string) (Result, error)
 	return newResult(p, counted.Allowed > 0, tokens), nil
 }
 
+// refusal is a Result that was true at began.
+type refusal struct {
+	Result
+	began time.Time
+}
+
+func (r refusal) at(now time.Time) Result {
+	passed := now.Sub(r.began)
+	r.RetryAfter, r.Reset = r.RetryAfter-passed, r.Reset-passed
+	return r.Result
+}
+
 // patient bounds one command. It is not the request's own deadline: a client that hangs up
 // would look like a Redis that does not answer, and would cost its connection.
 func (l *Limiter) patient(ctx context.Context) (context.Context, context.CancelFunc) {
