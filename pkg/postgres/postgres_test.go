@@ -108,6 +108,20 @@ func TestPoolSurvivesTerminatedBackends(t *testing.T) {
 	t.Error(err)
 }
 
+// idle opens n connections of a pool, and leaves them in it.
+func idle(t testing.TB, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	var held []*pgxpool.Conn
+	for range n {
+		c, err := pool.Acquire(t.Context())
+		kit.Must(t, err)
+		held = append(held, c)
+	}
+	for _, c := range held {
+		c.Release()
+	}
+}
+
 // failover makes new sessions of a database read-only, as during a failover, or lets them
 // write again when it is over.
 func failover(t testing.TB, url string, over bool) {
@@ -130,17 +144,7 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 		}
 		failover(t, url, false)
 		pool := open(t, url+"&target_session_attrs=any", mode)
-		var held []*pgxpool.Conn
-		for range 4 {
-			c, err := pool.Acquire(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			held = append(held, c)
-		}
-		for _, c := range held {
-			c.Release()
-		}
+		idle(t, pool, 4)
 		failover(t, url, true)
 		refused := 0
 		for range 8 {
@@ -173,15 +177,7 @@ func TestSilentConnectionsAreDropped(t *testing.T) {
 	pool, err := postgres.Open(both.String()+"&connect_timeout=1", size, "cache_statement", nil)
 	kit.Must(t, err)
 	t.Cleanup(pool.Close)
-	var held []*pgxpool.Conn
-	for range size {
-		c, err := pool.Acquire(t.Context())
-		kit.Must(t, err)
-		held = append(held, c)
-	}
-	for _, c := range held {
-		c.Release()
-	}
+	idle(t, pool, size)
 	gone.Hang()
 	kit.Pause(1100 * time.Millisecond) // a younger one is not asked
 	began := time.Now()
@@ -193,6 +189,25 @@ func TestSilentConnectionsAreDropped(t *testing.T) {
 	}
 	if took := time.Since(began); took > size*time.Second/2 {
 		t.Errorf("%d statements took %s, want one second for an old connection and one for the first host", size, took)
+	}
+}
+
+// A caller that gives up while a connection is asked whether it lives closes none.
+func TestGivenUpBeforeItsConnectionAnswers(t *testing.T) {
+	t.Parallel()
+	const size = 4
+	link, url := kit.Through(t, kit.Database(t))
+	pool := open(t, url, "cache_statement")
+	idle(t, pool, size)
+	kit.Pause(1100 * time.Millisecond) // a younger one is not asked
+	link.Slow(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := pool.Exec(ctx, `SELECT`); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the caller gets %v; this test shows nothing", err)
+	}
+	if n := pool.Stat().TotalConns(); n != size {
+		t.Errorf("%d of %d connections are left", n, size)
 	}
 }
 

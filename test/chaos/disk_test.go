@@ -44,15 +44,19 @@ func mount(disk string, flags uintptr, bytes uint64) error {
 // starts it again.
 func (w *lone) fillDisk() (end func() error, err error) {
 	disk := w.postgres.disk
-	for err = syscall.EINVAL; errors.Is(err, syscall.EINVAL); { // more was written meanwhile
+	for deadline := time.Now().Add(startWithin); ; {
 		var now syscall.Statfs_t
 		if err := syscall.Statfs(disk, &now); err != nil {
 			return nil, err
 		}
-		err = mount(disk, syscall.MS_REMOUNT, (now.Blocks-now.Bfree)*uint64(now.Bsize))
-	}
-	if err != nil {
-		return nil, err
+		err := mount(disk, syscall.MS_REMOUNT, (now.Blocks-now.Bfree)*uint64(now.Bsize))
+		if err == nil {
+			break
+		}
+		// EINVAL: more was written meanwhile.
+		if !errors.Is(err, syscall.EINVAL) || time.Now().After(deadline) {
+			return nil, err
+		}
 	}
 	return func() error {
 		if err := mount(disk, syscall.MS_REMOUNT, diskBytes); err != nil {

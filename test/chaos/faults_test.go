@@ -83,7 +83,7 @@ func (w *lone) processFaults() []fault {
 					return nil, fmt.Errorf("%s runs %s after SIGTERM", p.name, stopWithin)
 				}
 				if err := p.child.Err(); err != nil {
-					// Where a store is silent, a request that asks two functions may outlive it.
+					// Where a store is silent, a request that asks two functions may outlive SHUTDOWN_GRACE.
 					said := p.lastLine()
 					if !strings.Contains(said, "SHUTDOWN_GRACE") {
 						return nil, fmt.Errorf("%s ends after SIGTERM with %w: %s", p.name, err, said)
@@ -279,7 +279,7 @@ func (w *lone) natsFaults() []fault {
 			return nil
 		case errors.As(err, &refused) && strings.Contains(refused.Description, "msg block file"):
 			// Seen once in 12,000 faults, with nats-server 2.15.2: a stream whose folder is gone
-			// acknowledges nothing until whoever runs NATS restarts it.
+			// acknowledges nothing until NATS is restarted.
 			say("NATS broke the store of a stream, and is restarted: %v", err)
 			began := time.Now()
 			err = errors.Join(w.nats.End(), w.nats.start())

@@ -431,6 +431,16 @@ var promises = []promise{
 			"pkg/postgres TestSilentConnectionsAreDropped",
 		},
 		{
+			"a caller that gives up closes the connections of all", "pkg/postgres/postgres.go",
+			"context.WithTimeout(context.WithoutCancel(ctx), aliveWithin)", "context.WithTimeout(ctx, aliveWithin)",
+			"pkg/postgres TestGivenUpBeforeItsConnectionAnswers",
+		},
+		{
+			"a caller is refused for longer than it was told", "pkg/limit/limit.go",
+			"now.Add(r.RetryAfter))", "now.Add(2*r.RetryAfter))",
+			"pkg/limit TestFloodAsksRedisOnce",
+		},
+		{
 			"any number of slow batches run", "pkg/groupcommit/groupcommit.go",
 			"if b.calls != nil && q.slow < slowBatches {", "if b.calls != nil {",
 			"pkg/groupcommit TestSlowBatches",
