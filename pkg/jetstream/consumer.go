@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -42,10 +43,15 @@ func (a acknowledger) Ack() error                      { return a.msg.Ack() }
 func (a acknowledger) Again(after time.Duration) error { return a.msg.NakWithDelay(after) }
 func (a acknowledger) Terminate(reason string) error   { return a.msg.TermWithReason(reason) }
 
-// settleWait is how long an empty Fetch waits for a first message. JetStream acknowledges
-// a message to its publisher a moment before its consumers see it: a consumer that was
-// woken by the publisher would find nothing.
-const settleWait = 25 * time.Millisecond
+const (
+	// settleWait is how long an empty Fetch waits for a first message. JetStream
+	// acknowledges a message to its publisher a moment before its consumers see it: a
+	// consumer that was woken by the publisher would find nothing.
+	settleWait = 25 * time.Millisecond
+	// unanswered is how long the library waits, beyond settleWait, for a server that does not
+	// answer. It reports no error then, as if there were no messages.
+	unanswered = time.Second
+)
 
 // Fetch returns up to limit available messages. If there are none, it waits 25 ms for a
 // first one, so an empty answer means that none is left. Its
@@ -53,10 +59,13 @@ const settleWait = 25 * time.Millisecond
 func (c *Consumer) Fetch(ctx context.Context, limit int) ([]event.Delivery, error) {
 	var deliveries []event.Delivery
 	err := c.with(ctx, func(consumer jetstream.Consumer) (err error) {
-		if deliveries, err = collect(consumer.FetchNoWait(limit)); err != nil || len(deliveries) > 0 {
-			return err
+		began := time.Now()
+		if deliveries, err = collect(consumer.FetchNoWait(limit)); err == nil && len(deliveries) == 0 && time.Since(began) < unanswered {
+			deliveries, err = collect(consumer.Fetch(1, jetstream.FetchMaxWait(settleWait)))
 		}
-		deliveries, err = collect(consumer.Fetch(1, jetstream.FetchMaxWait(settleWait)))
+		if err == nil && len(deliveries) == 0 && time.Since(began) >= unanswered {
+			err = nats.ErrTimeout
+		}
 		return err
 	})
 	return deliveries, err
@@ -141,11 +150,14 @@ func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) 
 		return fault.Unreachable("The event broker", err)
 	}
 	for range tries {
+		began := time.Now()
 		var consumer jetstream.Consumer
 		if consumer, err = c.get(ctx); err == nil {
-			if err = do(consumer); err == nil {
-				return nil
-			}
+			err = do(consumer)
+		}
+		c.client.judge(began, err)
+		if err == nil {
+			return nil
 		}
 		if ctx.Err() != nil {
 			break

@@ -35,12 +35,21 @@ const (
 	// ackTimeout is how long an acknowledgement may take. Then it counts as lost: the
 	// message is published again, and its stream deduplicates it by its id.
 	ackTimeout = 5 * time.Second
+	// A server that answers pings may have lost the others of its cluster, and with them the
+	// streams. If nothing that was asked in this time has an answer, another server is tried.
+	silencePatience = 4 * time.Second
 
-	// The server's code for a store that could not be created, and the number and
-	// interval of retries.
-	storeNotCreated = 10049
-	storeRetry      = 20 * time.Millisecond
-	storePatience   = 2 * time.Second
+	// For how long, and how often, a stream is created whose store could not be.
+	storeRetry    = 20 * time.Millisecond
+	storePatience = 2 * time.Second
+)
+
+// Codes of JetStream's API errors.
+const (
+	codeClusterAway     = 10008 // this server does not reach the one that decides
+	codeStoreNotCreated = 10049
+	codeMessageTooLarge = 10054
+	codeNotEnabled      = 10076 // the library's, too, for a server on which JetStream has ended
 )
 
 // Limits of the streams; the settings name them.
@@ -51,7 +60,7 @@ type Limits struct {
 }
 
 // Client is one connection and its streams. It connects on first use and reconnects for
-// ever.
+// ever, also from a server of a cluster that is connected and answers nothing for 4 s.
 type Client struct {
 	url    string
 	name   string
@@ -63,6 +72,9 @@ type Client struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	streams map[string]bool // by subject: known to exist
+	// answered is when this connection last answered or began; silent is since when what was
+	// asked has no answer, zero if the last thing asked has one.
+	answered, silent time.Time
 }
 
 // New returns an unconnected client; operators see name.
@@ -76,7 +88,9 @@ func (c *Client) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	_, err = js.AccountInfo(ctx)
+	c.judge(began, err)
 	return err
 }
 
@@ -136,7 +150,7 @@ func (c *Client) connect() error {
 		// expired.
 		nats.ReconnectBufSize(-1),
 		// A store that lost its data comes back without our streams.
-		nats.ReconnectHandler(func(*nats.Conn) { c.forgetStreams() }))
+		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }))
 	if err != nil {
 		return fmt.Errorf("connect to nats: %w", err)
 	}
@@ -147,13 +161,48 @@ func (c *Client) connect() error {
 		return fmt.Errorf("jetstream: %w", err)
 	}
 	c.conn, c.js = conn, js
+	c.answered, c.silent = time.Now(), time.Time{}
 	return nil
 }
 
-func (c *Client) forgetStreams() {
+func (c *Client) reconnected() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	clear(c.streams)
+	c.answered, c.silent = time.Now(), time.Time{}
+}
+
+// judge learns from how something ended that was asked at began whether the server is of
+// use. It leaves one that is silent for silencePatience, if the cluster has others.
+func (c *Client) judge(began time.Time, err error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.conn == nil || !c.conn.IsConnected() || errors.Is(err, context.Canceled) {
+		return // the library looks for another server, or nobody waited for the answer
+	}
+	if answers(err) {
+		c.answered, c.silent = time.Now(), time.Time{}
+		return
+	}
+	if began.Before(c.answered) {
+		began = c.answered
+	}
+	if c.silent.IsZero() {
+		c.silent = began
+	}
+	if time.Since(c.silent) >= silencePatience && len(c.conn.Servers()) > 1 {
+		c.silent = time.Time{}
+		_ = c.conn.ForceReconnect() // it fails if the connection is closed, and then a new one is made
+	}
+}
+
+// answers reports whether err, or nil, shows that JetStream has answered.
+func answers(err error) bool {
+	var answer *jetstream.APIError
+	if errors.As(err, &answer) {
+		return answer.ErrorCode != codeClusterAway && answer.ErrorCode != codeNotEnabled
+	}
+	return err == nil || errors.Is(err, nats.ErrMaxPayload)
 }
 
 // forget makes the next use of a subject look up its stream again.
@@ -192,7 +241,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, config jetstream.
 	for {
 		_, err := js.CreateStream(ctx, config)
 		var refused *jetstream.APIError
-		if !errors.As(err, &refused) || refused.ErrorCode != storeNotCreated {
+		if !errors.As(err, &refused) || refused.ErrorCode != codeStoreNotCreated {
 			return err
 		}
 		select {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -26,16 +28,22 @@ func NewPublisher(client *Client, subject string) *Publisher { return &Publisher
 
 // Ready returns nil when the subject's stream exists; it creates a missing one.
 func (p *Publisher) Ready(ctx context.Context) error {
+	began := time.Now()
 	_, err := p.client.jetstream(ctx, p.subject)
+	if err != nil {
+		p.client.judge(began, err)
+	}
 	return err
 }
 
 // Publish sends all messages and then waits once for all acknowledgements, or
 // for ackTimeout or until ctx ends. See outbox.Publisher for what its errors mean.
 func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []error {
+	began := time.Now()
 	results := make([]error, len(messages))
 	js, err := p.client.jetstream(ctx, p.subject)
 	if err != nil {
+		p.client.judge(began, err)
 		return fill(results, err)
 	}
 	futures := make([]jetstream.PubAckFuture, len(messages))
@@ -61,6 +69,9 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 			results[i] = fmt.Errorf("%w: no acknowledgement: %w", outbox.ErrBroker, ctx.Err())
 		}
 	}
+	if len(results) > 0 {
+		p.client.judge(began, results[max(0, slices.IndexFunc(results, answers))])
+	}
 	return results
 }
 
@@ -72,11 +83,6 @@ func toMsg(m event.Message) *nats.Msg {
 	}
 	return &nats.Msg{Subject: m.Subject, Header: h, Data: m.Data}
 }
-
-// Codes of JetStream's API errors.
-const (
-	codeMessageTooLarge = 10054
-)
 
 // judge attributes err to the message or the broker. Any error that is not clearly the
 // message's is the broker's: away, full, without a leader, or without the stream.

@@ -1,11 +1,13 @@
 package jetstream_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/miniserversystem/miniserver/infra/dev/proc"
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -29,9 +31,13 @@ func (d *doorman) Check(server.ClientAuthentication) bool {
 
 func (d *doorman) serve(t *testing.T, dir string, port int) *server.Server {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, CustomClientAuthentication: d,
-	})
+	return serve(t, &server.Options{Port: port, StoreDir: dir, CustomClientAuthentication: d})
+}
+
+func serve(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	o.Host, o.JetStream, o.NoSigs, o.NoLog = "127.0.0.1", true, true, true
+	s, err := server.NewServer(o)
 	kit.Must(t, err)
 	s.Start()
 	if !s.ReadyForConnections(kit.Patience) {
@@ -63,4 +69,50 @@ func TestReconnectsAfterItWasRefused(t *testing.T) {
 	kit.Within(t, 5*time.Second, "it is let in again", func() bool {
 		return p.Publish(t.Context(), []event.Message{message("after")})[0] == nil
 	})
+}
+
+// A server of a cluster stays connected and answers pings, but JetStream on it is of no use:
+// it refuses, or what is asked gets no answer at all. Publishers and consumers go to another
+// server, without a restart of their process.
+func TestLeavesAServerThatIsOfNoUse(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} {
+		for _, uses := range []string{"publishes", "consumes", "is asked whether it is ready"} {
+			t.Run(fmt.Sprintf("silent %v, %s", silent, uses), func(t *testing.T) {
+				t.Parallel()
+				one := serve(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()})
+				other := serve(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()})
+				client := jetstream.New(one.ClientURL()+","+other.ClientURL(), "test", limits)
+				t.Cleanup(client.Close)
+				p := jetstream.NewPublisher(client, event.EntitlementSubject)
+				c := jetstream.NewConsumer(client, event.EntitlementSubject, "notify")
+				use := map[string]func() error{
+					"publishes":                    func() error { return p.Publish(t.Context(), []event.Message{message("one")})[0] },
+					"consumes":                     func() error { _, err := c.Fetch(t.Context(), 1); return err },
+					"is asked whether it is ready": func() error { return client.Ready(t.Context()) },
+				}[uses]
+				kit.Must(t, use())
+				if one.NumClients() == 0 { // the library begins with any of them
+					one, other = other, one
+				}
+
+				kit.Must(t, one.DisableJetStream())
+				if silent {
+					deaf, err := nats.Connect(one.ClientURL())
+					kit.Must(t, err)
+					t.Cleanup(deaf.Close)
+					_, err = deaf.Subscribe(">", func(*nats.Msg) {})
+					kit.Must(t, err)
+					kit.Must(t, deaf.Flush())
+				}
+				if use() == nil {
+					t.Fatal("a server without JetStream took it")
+				}
+				kit.Eventually(t, "another server is used", func() bool { return use() == nil })
+				if other.NumClients() != 1 {
+					t.Errorf("%d clients of the other server, want 1", other.NumClients())
+				}
+			})
+		}
+	}
 }
