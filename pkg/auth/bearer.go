@@ -23,6 +23,10 @@ const (
 	// tokenRecheck bounds how long a verified token is trusted before it is verified
 	// again with the issuer's current keys.
 	tokenRecheck = 30 * time.Second
+	// refusedRecheck is the same for a token that was refused: its key may be known soon.
+	refusedRecheck = time.Second
+	// maxRefused bounds those: they must not take the places of valid ones.
+	maxRefused = 1000
 )
 
 // algorithms are the accepted signatures of tokens, without none and the symmetric
@@ -43,6 +47,7 @@ type Bearer struct {
 	audience string
 	clients  []string
 	known    *cache.Cache[[sha256.Size]byte, Access] // by the token's hash
+	refused  *cache.Cache[[sha256.Size]byte, error]
 }
 
 // Access holds the claims of a verified access token.
@@ -54,7 +59,10 @@ type Access struct {
 // NewBearer returns a verifier of tokens for audience, issued to one of clients; no
 // clients means any.
 func NewBearer(issuer *Issuer, audience string, clients []string) *Bearer {
-	return &Bearer{issuer: issuer, audience: audience, clients: clients, known: cache.New[[sha256.Size]byte, Access](maxRemembered)}
+	return &Bearer{
+		issuer: issuer, audience: audience, clients: clients,
+		known: cache.New[[sha256.Size]byte, Access](maxRemembered), refused: cache.New[[sha256.Size]byte, error](maxRefused),
+	}
 }
 
 // Identify returns the caller of a request. Its errors are ErrNoToken without a token,
@@ -71,7 +79,8 @@ func (b *Bearer) Identify(r *http.Request) (Access, error) {
 	return b.Check(r.Context(), token)
 }
 
-// Check returns the claims of an access token, or an error as Identify does.
+// Check returns the claims of an access token, or an error as Identify does. It remembers
+// both: a client that sends a token of yesterday again and again costs little.
 func (b *Bearer) Check(ctx context.Context, token string) (Access, error) {
 	if token == "" || len(token) > maxTokenBytes {
 		return Access{}, ErrBadToken
@@ -81,8 +90,14 @@ func (b *Bearer) Check(ctx context.Context, token string) (Access, error) {
 	if access, ok := b.known.Get(sum, now); ok {
 		return access, nil
 	}
+	if err, ok := b.refused.Get(sum, now); ok {
+		return Access{}, err
+	}
 	access, err := b.verify(ctx, token)
 	if err != nil {
+		if fault.Of(err) != fault.Unavailable {
+			b.refused.Put(sum, err, now.Add(refusedRecheck))
+		}
 		return Access{}, err
 	}
 	b.known.Put(sum, access, earlier(access.Expiry, now.Add(tokenRecheck)))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,5 +154,25 @@ func TestIssuerHangs(t *testing.T) {
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the issuer was asked %d times, want once for all", n)
+	}
+}
+
+// A client that sends a wrong token again and again costs no verification of its signature
+// each time, and gets the same answer.
+func TestWrongTokenIsVerifiedOnce(t *testing.T) { // not parallel: what other tests allocate would count
+	issuer := newIssuer(t)
+	bearer := auth.NewBearer(auth.NewIssuer(issuer.URL), "miniserver", nil)
+	wrong := issuer.request(t, "u_1")
+	mine, yours := strings.Split(wrong.Header.Get("Authorization"), "."), strings.Split(issuer.request(t, "u_2").Header.Get("Authorization"), ".")
+	wrong.Header.Set("Authorization", mine[0]+"."+mine[1]+"."+yours[2])
+	check := func() {
+		if _, err := bearer.Identify(wrong); fault.Of(err) != fault.Unauthenticated {
+			t.Errorf("%v, want %v", err, auth.ErrBadToken)
+		}
+	}
+	check()
+	const most = 5 // a verification has a hundred
+	if n := testing.AllocsPerRun(100, check); n > most {
+		t.Errorf("%.0f allocations for a token that was refused a moment ago, want %d at most", n, most)
 	}
 }
