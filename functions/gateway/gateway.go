@@ -8,7 +8,6 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
@@ -35,6 +34,7 @@ type gateway struct {
 	trusted  []netip.Prefix
 	signer   *auth.Signer
 	users    *cache.Cache[string, string] // user ids by identity
+	own      desk                         // for what this function answers itself, and events
 	streams  chan struct{}                // one element for each open stream
 	proxy    *httputil.ReverseProxy
 	metrics  metrics
@@ -46,7 +46,10 @@ func New(e *fn.Env) error {
 	if err != nil {
 		return err
 	}
-	e.Authorize, e.ContinuesTrace = g.admit, g.fromService
+	e.ContinuesTrace = g.fromService
+	e.Authorize = func(w http.ResponseWriter, r *http.Request, route fn.Route) (auth.Identity, error) {
+		return g.admitAt(g.own, w, r, route)
+	}
 	for _, f := range e.Registry() {
 		places := make(desk, e.Settings.RequestsPerFunction)
 		for _, route := range f.Routes {
@@ -65,7 +68,7 @@ func New(e *fn.Env) error {
 
 func build(e *fn.Env) (*gateway, error) {
 	s := e.Settings
-	g := &gateway{env: e, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string, string](maxUsers)}
+	g := &gateway{env: e, own: make(desk, s.RequestsPerFunction), invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string, string](maxUsers)}
 	if err := g.origin.AddTrustedOrigin(s.PublicURL); err != nil {
 		return nil, err
 	}
@@ -100,16 +103,13 @@ func build(e *fn.Env) (*gateway, error) {
 // route forwards requests of one route to the function that has it, while places has one.
 func (g *gateway) route(f fn.Function, route fn.Route, places desk) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		refuse := g.refuse
+		if route.Page {
+			refuse = g.refuseVisitor
+		}
 		caller, err := g.admitAt(places, w, r, route)
-		switch {
-		case errors.Is(err, errOverloaded):
-			g.turnAway(w, r, route, err)
-			return
-		case err != nil && route.Page:
-			g.refuseVisitor(w, r, err)
-			return
-		case err != nil:
-			g.refuse(w, r, err)
+		if err != nil {
+			refuse(w, r, err)
 			return
 		}
 		// A body that comes slowly must not hold up a function, nor look like its fault.
@@ -122,7 +122,7 @@ func (g *gateway) route(f fn.Function, route fn.Route, places desk) http.Handler
 			return
 		}
 		if err := places.enterAgain(); err != nil {
-			g.turnAway(w, r, route, err)
+			refuse(w, r, err)
 			return
 		}
 		defer places.leave()
@@ -135,7 +135,7 @@ func (g *gateway) route(f fn.Function, route fn.Route, places desk) http.Handler
 
 // event forwards CloudEvents to the function that takes their type.
 func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
-	caller, err := g.admit(w, r, fn.EventsRoute)
+	caller, err := g.admitAt(g.own, w, r, fn.EventsRoute)
 	if err != nil {
 		g.refuse(w, r, err)
 		return
@@ -145,6 +145,11 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, err)
 		return
 	}
+	if err := g.own.enterAgain(); err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	defer g.own.leave()
 	for _, f := range g.env.Registry() {
 		if slices.Contains(f.Events, event.Type()) {
 			g.forward(w, r, f, caller)

@@ -36,6 +36,10 @@ var errSecondToken = fault.New(fault.Invalid, "second_token_invalid",
 	"access_token is not a valid access token here, or has expired; sign in with the identity to link and send its token.")
 
 func (g *gateway) linkIdentity(ctx context.Context, in *linkRequest) (*struct{ Body account.Account }, error) {
+	if err := g.own.enterAgain(); err != nil {
+		return nil, err
+	}
+	defer g.own.leave()
 	second, err := g.bearer.Check(ctx, in.Body.AccessToken)
 	if fault.Of(err) == fault.Unauthenticated {
 		err = errSecondToken

@@ -7,7 +7,6 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/auth"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
-	"github.com/miniserversystem/miniserver/pkg/problem"
 )
 
 // desk has places for the requests of one function that this process works on at once.
@@ -20,7 +19,7 @@ type desk chan struct{}
 const patience = 100 * time.Millisecond
 
 var errOverloaded = &fault.Error{
-	Kind: fault.Unavailable, Code: "overloaded", RetryAfter: time.Second,
+	Kind: fault.Overloaded, Code: "overloaded", RetryAfter: time.Second,
 	Detail: "This server has more requests than it can answer soon; nothing was done. Send the same request again after Retry-After.",
 }
 
@@ -60,14 +59,4 @@ func (g *gateway) admitAt(places desk, w http.ResponseWriter, r *http.Request, r
 	}
 	defer places.leave() // also after a panic, or the places would be used up in time
 	return g.admit(w, r, route)
-}
-
-// turnAway refuses a request for which there is no place. It logs nothing: a line for each
-// would be more load.
-func (g *gateway) turnAway(w http.ResponseWriter, r *http.Request, route fn.Route, err error) {
-	if route.Page {
-		g.refusePage(w, r, err)
-		return
-	}
-	problem.Write(w, err)
 }

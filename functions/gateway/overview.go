@@ -54,6 +54,10 @@ type why struct {
 }
 
 func (g *gateway) overview(ctx context.Context, _ *struct{}) (*struct{ Body overview }, error) {
+	if err := g.own.enterAgain(); err != nil {
+		return nil, err
+	}
+	defer g.own.leave()
 	caller := auth.From(ctx)
 	ctx, cancel := context.WithTimeout(ctx, g.env.Settings.OverviewTimeout)
 	defer cancel()

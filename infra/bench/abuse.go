@@ -61,7 +61,8 @@ func (b *bench) abuse(ctx context.Context) error {
 	return b.manyTickets(ctx, s, others)
 }
 
-// others returns what measures grants and overviews, each by turns.
+// others returns what measures grants and overviews, each by turns. What is refused because
+// the process is overloaded counts, with the time that it took, and in s.refused.
 func (b *bench) others(s *system, token string, players []player) func(context.Context) ([]time.Duration, error) {
 	asks := overviews(s, players, byBearer)
 	return func(ctx context.Context) ([]time.Duration, error) {
@@ -74,6 +75,11 @@ func (b *bench) others(s *system, token string, players []player) func(context.C
 				err = c.ask(asks[n/2%len(asks)])
 			}
 			took[n] = time.Since(began)
+			var other *unexpected
+			if errors.As(err, &other) && other.status == "503" {
+				s.refused.Add(1)
+				return nil
+			}
 			return err
 		})
 	}
@@ -82,7 +88,7 @@ func (b *bench) others(s *system, token string, players []player) func(context.C
 // alongside measures others alone and beside an abuse, by turns.
 func (b *bench) alongside(ctx context.Context, s *system, a abuse, others func(context.Context) ([]time.Duration, error)) error {
 	var alone, meanwhile []time.Duration
-	var did int64
+	var did, refused int64
 	var quiet, most float64
 	for range b.sizes.rounds {
 		took, memory, err := s.remembering(func() ([]time.Duration, error) { return others(ctx) })
@@ -98,9 +104,13 @@ func (b *bench) alongside(ctx context.Context, s *system, a abuse, others func(c
 		if err != nil {
 			return err
 		}
+		refused += s.refused.Swap(0)
 		meanwhile, most = append(meanwhile, took...), max(most, memory)
 	}
 	b.compare(fmt.Sprintf("%s (%d in %.0f s)", a.name, did, float64(b.sizes.rounds)*b.sizes.paced.Seconds()), meanwhile, alone, most, quiet)
+	if refused > 0 {
+		b.row("others refused meanwhile, 503", fmt.Sprint(refused), fmt.Sprintf("of %d", len(meanwhile)), "–", "–")
+	}
 	return nil
 }
 
@@ -161,6 +171,17 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 			})
 		}
 	}
+	// unread asks for path a number of times at once, and reads no answer.
+	unread := func(path string, times int) func(context.Context, int) {
+		return func(ctx context.Context, n int) {
+			s.connected(ctx, func(conn net.Conn) {
+				ask := newAsk(s.address, path, players[n%len(players)].bearer, "").request
+				if _, err := conn.Write([]byte(strings.Repeat(string(ask), times))); err == nil {
+					wait(ctx, requestTimeout)
+				}
+			})
+		}
+	}
 	// asking sends requests over one connection for each client.
 	asking := func(clients int, request func() string) func(context.Context, int) {
 		open := make([]*client, clients)
@@ -192,22 +213,9 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 	return []abuse{
 		{"bodies of one byte a second", slow, opening, slowly(grant + "1\r\nContent-Length: 10000\r\n\r\n")},
 		{"headers of one byte a second", slow, opening, slowly("GET /v1/me HTTP/1.1\r\nHost: bench\r\nX-Header: ")},
-		{"streams that nobody reads", slow, opening, func(ctx context.Context, n int) {
-			s.connected(ctx, func(conn net.Conn) {
-				if _, err := conn.Write(newAsk(s.address, streamPath, players[n%len(players)].bearer, "").request); err == nil {
-					wait(ctx, requestTimeout)
-				}
-			})
-		}},
-		{"overviews that nobody reads", slow, opening, func(ctx context.Context, n int) {
-			s.connected(ctx, func(conn net.Conn) {
-				const atOnce = 100
-				ask := newAsk(s.address, "/v1/me/overview", players[n%len(players)].bearer, "").request
-				if _, err := conn.Write([]byte(strings.Repeat(string(ask), atOnce))); err == nil {
-					wait(ctx, requestTimeout)
-				}
-			})
-		}},
+		{"streams that nobody reads", slow, opening, unread(streamPath, 1)},
+		{"documents of 300 kB that nobody reads, 20 on each connection", slow, opening, unread("/openapi.json", 20)},
+		{"overviews that nobody reads, 100 on each connection", slow, opening, unread("/v1/me/overview", 100)},
 		{"connections that send nothing", hold, time.Second / 1000, func(ctx context.Context, _ int) {
 			s.connected(ctx, func(net.Conn) { wait(ctx, requestTimeout) })
 		}},

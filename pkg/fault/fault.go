@@ -39,6 +39,9 @@ const (
 	// Unavailable means that a store or a peer did not answer. The change may have
 	// happened all the same: the same request with the same key finds out.
 	Unavailable
+	// Overloaded means that this process has more to do than it can. Nothing was done, and
+	// nothing is logged: a line for each refusal would be more load.
+	Overloaded
 )
 
 // Error is an error that a caller can act on.

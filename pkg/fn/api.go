@@ -173,7 +173,7 @@ func (e *Env) byStatement(_ http.ResponseWriter, r *http.Request, route Route) (
 // problem logs what the caller is not shown and returns what they are.
 func (e *Env) problem(ctx context.Context, err error) *problem.Problem {
 	p := problem.From(err)
-	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil {
+	if p.Status >= http.StatusInternalServerError && fault.Of(err) != fault.Overloaded && ctx.Err() == nil {
 		e.Logger().ErrorContext(ctx, "request failed", "status", p.Status, "error", err.Error())
 	}
 	return p

@@ -47,6 +47,7 @@ var statusOf = map[fault.Kind]int{
 	fault.UnsupportedMedia: http.StatusUnsupportedMediaType,
 	fault.RateLimited:      http.StatusTooManyRequests,
 	fault.Unavailable:      http.StatusServiceUnavailable,
+	fault.Overloaded:       http.StatusServiceUnavailable,
 }
 
 // New returns a problem with the title of status.

@@ -19,7 +19,7 @@ func TestStatusOfKinds(t *testing.T) {
 	t.Parallel()
 	for kind, status := range map[fault.Kind]int{
 		fault.Malformed: 400, fault.Unauthenticated: 401, fault.Forbidden: 403, fault.NotFound: 404, fault.Conflict: 409,
-		fault.Precondition: 412, fault.TooLarge: 413, fault.UnsupportedMedia: 415, fault.Invalid: 422, fault.Internal: 500, fault.Unavailable: 503,
+		fault.Precondition: 412, fault.TooLarge: 413, fault.UnsupportedMedia: 415, fault.Invalid: 422, fault.Internal: 500, fault.Unavailable: 503, fault.Overloaded: 503,
 	} {
 		err := fault.New(kind, "some_code", "Some detail.")
 		for _, err := range []error{err, fmt.Errorf("wrapped: %w", err), errors.Join(errors.New("other"), err)} {

@@ -57,6 +57,38 @@ func TestOverload(t *testing.T) {
 	system.WantStatus(t, s.Grant("refused", user, "item9"), http.StatusOK)
 }
 
+// What the gateway answers itself, and asks several functions for, is bounded like a
+// function.
+func TestOverloadOfTheGateway(t *testing.T) {
+	t.Parallel()
+	const places = 2
+	s, people := system.StartWithPeople(t, "WAKES=false", "OVERVIEW_TIMEOUT=30s", fmt.Sprint("REQUESTS_PER_FUNCTION=", places))
+	items := s.StandIn("entitlements")
+	alice := people.Player(t, "alice")
+	s.UserID(alice)
+	release, entered := make(chan struct{}), make(chan struct{}, places+1)
+	items.Answers(func(w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-release
+		items.Function.ServeHTTP(w, r)
+	})
+	overview := func() system.Answer { return s.Call(http.MethodGet, "/v1/me/overview", alice, "") }
+	answers := make(chan system.Answer, places)
+	for range places {
+		go func() { answers <- overview() }()
+	}
+	kit.Eventually(t, "as many are read as may be", func() bool { return len(entered) == places })
+	refused := overview()
+	system.WantProblem(t, refused, http.StatusServiceUnavailable, "overloaded")
+	system.WantStatus(t, s.Call(http.MethodGet, system.MePath, alice, ""), http.StatusOK)
+	close(release)
+	for range places {
+		system.WantStatus(t, <-answers, http.StatusOK)
+	}
+	items.Recovers()
+	system.WantStatus(t, overview(), http.StatusOK)
+}
+
 // Requests whose bodies come slowly hold no places.
 func TestSlowBodiesHoldNoPlaces(t *testing.T) {
 	t.Parallel()
