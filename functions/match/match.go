@@ -3,6 +3,7 @@ package match
 
 import (
 	"context"
+	"time"
 
 	"github.com/miniserversystem/miniserver/functions/internal/queues"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -29,11 +30,14 @@ func New(e *fn.Env) error {
 			if !busy {
 				pairs = min(pairs, fewPairs)
 			}
+			began := time.Now()
 			pass, err := store.Match(ctx, mode, pairs)
 			if err != nil {
 				return lease.Report{}, err
 			}
-			busy = pass.More
+			if busy = pass.More; busy && len(pass.Matches) == 0 {
+				rest(ctx, time.Since(began))
+			}
 			metrics.Pass(ctx, pass)
 			if len(pass.Matches) > 0 {
 				wake()
@@ -47,6 +51,15 @@ func New(e *fn.Env) error {
 	}
 	e.Tick(modes...)
 	return nil
+}
+
+// rest leaves Redis to others for as long as a pass had it that found nobody to match: of
+// very many who wait, each is looked at when its window widens.
+func rest(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
 }
 
 // report counts tickets: those that were matched are done, those that expired dead.

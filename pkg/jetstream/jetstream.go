@@ -192,7 +192,9 @@ func (c *Client) judge(began time.Time, err error) {
 	}
 	if time.Since(c.silent) >= silencePatience && len(c.conn.Servers()) > 1 {
 		c.silent = time.Time{}
-		_ = c.conn.ForceReconnect() // it fails if the connection is closed, and then a new one is made
+		// It writes first, which may take long. It fails if the connection is closed, and
+		// then a new one is made.
+		go c.conn.ForceReconnect() //nolint:errcheck // see above
 	}
 }
 

@@ -466,6 +466,21 @@ var promises = []promise{
 			"test/api TestOverload",
 		},
 		{
+			"the gateway takes any number of overviews", "functions/gateway/gateway.go",
+			"own: make(desk, s.RequestsPerFunction)", "own: make(desk, 1000*s.RequestsPerFunction)",
+			"test/api TestOverloadOfTheGateway",
+		},
+		{
+			"a server of NATS that answers nothing is kept", "pkg/jetstream/jetstream.go",
+			"len(c.conn.Servers()) > 1", "len(c.conn.Servers()) > 9",
+			"pkg/jetstream TestLeavesAServerThatIsOfNoUse",
+		},
+		{
+			"a stream that nobody answers for reads as empty", "pkg/jetstream/consumer.go",
+			"err = nats.ErrTimeout\n", "_ = nats.ErrTimeout\n",
+			"pkg/jetstream TestLeavesAServerThatIsOfNoUse",
+		},
+		{
 			"limits end when Redis does", "pkg/limit/limit.go",
 			"\treturn l.local.allow(p, key)\n", "\t_ = l.local.allow(p, key)\n\treturn Result{Allowed: true}\n",
 			"pkg/limit TestRedisStopsAndComesBack",
