@@ -34,7 +34,8 @@ type gateway struct {
 	trusted  []netip.Prefix
 	signer   *auth.Signer
 	users    *cache.Cache[string, string] // user ids by identity
-	own      desk                         // for what this function answers itself, and events
+	places   map[string]desk              // by function
+	own      desk                         // of this function: for what it answers itself
 	streams  chan struct{}                // one element for each open stream
 	proxy    *httputil.ReverseProxy
 	metrics  metrics
@@ -51,10 +52,9 @@ func New(e *fn.Env) error {
 		return g.admitAt(g.own, w, r, route)
 	}
 	for _, f := range e.Registry() {
-		places := make(desk, e.Settings.RequestsPerFunction)
 		for _, route := range f.Routes {
 			if e.Serves(route) && f.Name != e.Function.Name {
-				e.Mux.HandleFunc(route.Pattern(), g.route(f, route, places))
+				e.Mux.HandleFunc(route.Pattern(), g.route(f, route))
 			}
 		}
 	}
@@ -68,7 +68,11 @@ func New(e *fn.Env) error {
 
 func build(e *fn.Env) (*gateway, error) {
 	s := e.Settings
-	g := &gateway{env: e, own: make(desk, s.RequestsPerFunction), invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string, string](maxUsers)}
+	g := &gateway{env: e, places: map[string]desk{}, invoke: e.Invoke(), cookies: newCookies(s.PublicURL), origin: http.NewCrossOriginProtection(), users: cache.New[string, string](maxUsers)}
+	for _, f := range e.Registry() {
+		g.places[f.Name] = make(desk, s.RequestsPerFunction)
+	}
+	g.own = g.places[e.Function.Name]
 	if err := g.origin.AddTrustedOrigin(s.PublicURL); err != nil {
 		return nil, err
 	}
@@ -100,8 +104,9 @@ func build(e *fn.Env) (*gateway, error) {
 	return g, nil
 }
 
-// route forwards requests of one route to the function that has it, while places has one.
-func (g *gateway) route(f fn.Function, route fn.Route, places desk) http.HandlerFunc {
+// route forwards requests of one route to the function that has it, while there are places.
+func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
+	places := g.places[f.Name]
 	return func(w http.ResponseWriter, r *http.Request) {
 		refuse := g.refuse
 		if route.Page {
@@ -145,13 +150,14 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, err)
 		return
 	}
-	if err := g.own.enterAgain(); err != nil {
-		g.refuse(w, r, err)
-		return
-	}
-	defer g.own.leave()
 	for _, f := range g.env.Registry() {
 		if slices.Contains(f.Events, event.Type()) {
+			places := g.places[f.Name]
+			if err := places.enterAgain(); err != nil {
+				g.refuse(w, r, err)
+				return
+			}
+			defer places.leave()
 			g.forward(w, r, f, caller)
 			return
 		}

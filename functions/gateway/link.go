@@ -76,7 +76,7 @@ func (g *gateway) link(ctx context.Context, first, second auth.Identity) (linked
 
 // beginLink answers with the address where a browser proves the second identity.
 func (g *gateway) beginLink(w http.ResponseWriter, r *http.Request) {
-	caller, err := g.admit(w, r, beginLinkRoute)
+	caller, err := g.admitAt(g.own, w, r, beginLinkRoute)
 	if err == nil {
 		err = caller.Fresh()
 	}

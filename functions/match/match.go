@@ -16,6 +16,9 @@ import (
 // passes are woken by one player who joined.
 const fewPairs = 8
 
+// longestRest bounds the rest after a pass that waited for Redis itself.
+const longestRest = 100 * time.Millisecond
+
 // New registers the function.
 func New(e *fn.Env) error {
 	store, metrics, err := queues.Open(e)
@@ -35,12 +38,13 @@ func New(e *fn.Env) error {
 			if err != nil {
 				return lease.Report{}, err
 			}
-			if busy = pass.More; busy && len(pass.Matches) == 0 {
-				rest(ctx, time.Since(began))
-			}
+			took := time.Since(began)
+			busy = pass.More
 			metrics.Pass(ctx, pass)
 			if len(pass.Matches) > 0 {
 				wake()
+			} else if busy {
+				rest(ctx, min(took, longestRest))
 			}
 			return report(pass), nil
 		}}
@@ -53,8 +57,8 @@ func New(e *fn.Env) error {
 	return nil
 }
 
-// rest leaves Redis to others for as long as a pass had it that found nobody to match: of
-// very many who wait, each is looked at when its window widens.
+// rest leaves Redis to others for as long as a pass took that found nobody to match. While
+// very many wait, windows widen all the time, and the next pass would follow at once.
 func rest(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():

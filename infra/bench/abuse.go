@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,26 +63,27 @@ func (b *bench) abuse(ctx context.Context) error {
 }
 
 // others returns what measures grants and overviews, each by turns. What is refused because
-// the process is overloaded counts, with the time that it took, and in s.refused.
+// the process is overloaded took no time; it counts in s.refused.
 func (b *bench) others(s *system, token string, players []player) func(context.Context) ([]time.Duration, error) {
 	asks := overviews(s, players, byBearer)
 	return func(ctx context.Context) ([]time.Duration, error) {
 		took := make([]time.Duration, int(b.sizes.paced.Seconds()*pacedPerSecond))
-		return took, b.steadily(ctx, s, token, len(took), func(c *client, n int) (err error) {
+		err := b.steadily(ctx, s, token, len(took), func(c *client, n int) (err error) {
 			began := time.Now()
 			if n%2 == 0 {
 				err = c.grant(randomUser(), randomKey())
 			} else {
 				err = c.ask(asks[n/2%len(asks)])
 			}
-			took[n] = time.Since(began)
 			var other *unexpected
-			if errors.As(err, &other) && other.status == "503" {
+			if errors.As(err, &other) && strings.Contains(other.body, `"overloaded"`) {
 				s.refused.Add(1)
 				return nil
 			}
+			took[n] = time.Since(began)
 			return err
 		})
+		return slices.DeleteFunc(took, func(d time.Duration) bool { return d == 0 }), err
 	}
 }
 
@@ -94,6 +96,9 @@ func (b *bench) alongside(ctx context.Context, s *system, a abuse, others func(c
 		took, memory, err := s.remembering(func() ([]time.Duration, error) { return others(ctx) })
 		if err != nil {
 			return err
+		}
+		if n := s.refused.Swap(0); n > 0 {
+			return fmt.Errorf("%d requests were refused although nobody else was there", n)
 		}
 		alone, quiet = append(alone, took...), max(quiet, memory)
 		abusing, end := context.WithCancel(ctx)
@@ -109,7 +114,7 @@ func (b *bench) alongside(ctx context.Context, s *system, a abuse, others func(c
 	}
 	b.compare(fmt.Sprintf("%s (%d in %.0f s)", a.name, did, float64(b.sizes.rounds)*b.sizes.paced.Seconds()), meanwhile, alone, most, quiet)
 	if refused > 0 {
-		b.row("others refused meanwhile, 503", fmt.Sprint(refused), fmt.Sprintf("of %d", len(meanwhile)), "–", "–")
+		b.row("others refused meanwhile, 503 overloaded", fmt.Sprint(refused), fmt.Sprintf("beside %d answered", len(meanwhile)), "–", "–")
 	}
 	return nil
 }
@@ -199,7 +204,10 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 			}
 		}
 	}
-	wrong := "GET /v1/me HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " + token[:len(token)-8] + "AAAAAAAA\r\n\r\n"
+	wrong := func(end string) string {
+		return "GET /v1/me HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " + token[:len(token)-8] + end + "\r\n\r\n"
+	}
+	var tokens atomic.Int64
 	body := func(user, key string) string {
 		return fmt.Sprintf(`{"user_id":%q,"stock_keeping_unit":"item1","reason":"purchase","purchase_id":%q}`, user, key)
 	}
@@ -222,7 +230,8 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 		{"connections that come and go, 2,000 a second", 8, time.Second / 2000, func(ctx context.Context, _ int) {
 			s.connected(ctx, func(net.Conn) {})
 		}},
-		{"wrong tokens, 5,000 a second", 16, time.Second / 5000, asking(16, func() string { return wrong })},
+		{"wrong tokens, 5,000 a second", 16, time.Second / 5000, asking(16, func() string { return wrong(fmt.Sprintf("%08d", tokens.Add(1))) })},
+		{"one wrong token, 5,000 a second", 16, time.Second / 5000, asking(16, func() string { return wrong("AAAAAAAA") })},
 		{"headers of 1 MB, 100 a second", 16, time.Second / 100, func(ctx context.Context, _ int) {
 			s.connected(ctx, func(conn net.Conn) {
 				_, err := conn.Write([]byte("GET /v1/me HTTP/1.1\r\nHost: bench\r\nX-Header: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"))

@@ -25,7 +25,7 @@ const (
 	tokenRecheck = 30 * time.Second
 	// refusedRecheck is the same for a token that was refused: its key may be known soon.
 	refusedRecheck = time.Second
-	// maxRefused bounds those: they must not take the places of valid ones.
+	// maxRefused bounds how many of those are remembered.
 	maxRefused = 1000
 )
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
@@ -48,8 +47,8 @@ const (
 	// acknowledges a message to its publisher a moment before its consumers see it: a
 	// consumer that was woken by the publisher would find nothing.
 	settleWait = 25 * time.Millisecond
-	// unanswered is how long the library waits, beyond settleWait, for a server that does not
-	// answer. It reports no error then, as if there were no messages.
+	// unanswered is how long the library waits for a server that does not answer, as one
+	// that has lost its cluster. It reports no error then, as if there were no messages.
 	unanswered = time.Second
 )
 
@@ -64,7 +63,8 @@ func (c *Consumer) Fetch(ctx context.Context, limit int) ([]event.Delivery, erro
 			deliveries, err = collect(consumer.Fetch(1, jetstream.FetchMaxWait(settleWait)))
 		}
 		if err == nil && len(deliveries) == 0 && time.Since(began) >= unanswered {
-			err = nats.ErrTimeout
+			// A server may be slow, or have nothing to say: maxAckPending are out.
+			_, err = consumer.Info(ctx)
 		}
 		return err
 	})

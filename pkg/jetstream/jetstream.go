@@ -27,6 +27,7 @@ const (
 	// is tried. (The library's interval is two minutes.)
 	pingInterval    = 2 * time.Second
 	pingsOut        = 2
+	writeTimeout    = 3 * time.Second // to a server that reads nothing
 	apiTimeout      = 5 * time.Second
 	duplicateWindow = 2 * time.Minute
 	// maxPending bounds what is published and not yet acknowledged, per process: two steps of
@@ -36,8 +37,10 @@ const (
 	// message is published again, and its stream deduplicates it by its id.
 	ackTimeout = 5 * time.Second
 	// A server that answers pings may have lost the others of its cluster, and with them the
-	// streams. If nothing that was asked in this time has an answer, another server is tried.
+	// streams. If nothing that was asked in this time has an answer, another server is tried;
+	// after twice the time, up to maxPatience, if that one does not answer either.
 	silencePatience = 4 * time.Second
+	maxPatience     = time.Minute
 
 	// For how long, and how often, a stream is created whose store could not be.
 	storeRetry    = 20 * time.Millisecond
@@ -60,7 +63,7 @@ type Limits struct {
 }
 
 // Client is one connection and its streams. It connects on first use and reconnects for
-// ever, also from a server of a cluster that is connected and answers nothing for 4 s.
+// ever; a server of a cluster that is connected and answers nothing for 4 s is left, too.
 type Client struct {
 	url    string
 	name   string
@@ -72,9 +75,11 @@ type Client struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	streams map[string]bool // by subject: known to exist
-	// answered is when this connection last answered or began; silent is since when what was
-	// asked has no answer, zero if the last thing asked has one.
+	// answered is when the server last answered, began to be used, or was left; silent is
+	// since when what was asked has no answer, zero if the last thing asked has one.
 	answered, silent time.Time
+	patience         time.Duration // for how long it may be silent
+	reconnects       uint64        // of conn, when answered was set
 }
 
 // New returns an unconnected client; operators see name.
@@ -140,7 +145,7 @@ func (c *Client) connect() error {
 	}
 	conn, err := nats.Connect(c.url, nats.Name(c.name), nats.CustomInboxPrefix(Inbox(userOf(c.url))),
 		nats.Timeout(connectTimeout), nats.MaxReconnects(-1),
-		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut),
+		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(pingsOut), nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectJitter, reconnectJitter),
 		// A password that is wrong now may be right later.
 		nats.IgnoreAuthErrorAbort(),
@@ -150,7 +155,7 @@ func (c *Client) connect() error {
 		// expired.
 		nats.ReconnectBufSize(-1),
 		// A store that lost its data comes back without our streams.
-		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }))
+		nats.ReconnectHandler(func(*nats.Conn) { c.forgetStreams() }))
 	if err != nil {
 		return fmt.Errorf("connect to nats: %w", err)
 	}
@@ -161,27 +166,29 @@ func (c *Client) connect() error {
 		return fmt.Errorf("jetstream: %w", err)
 	}
 	c.conn, c.js = conn, js
-	c.answered, c.silent = time.Now(), time.Time{}
+	c.answered, c.silent, c.patience, c.reconnects = time.Now(), time.Time{}, silencePatience, 0
 	return nil
 }
 
-func (c *Client) reconnected() {
+func (c *Client) forgetStreams() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	clear(c.streams)
-	c.answered, c.silent = time.Now(), time.Time{}
 }
 
 // judge learns from how something ended that was asked at began whether the server is of
-// use. It leaves one that is silent for silencePatience, if the cluster has others.
+// use. It leaves one that is silent, if the cluster has others.
 func (c *Client) judge(began time.Time, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if c.conn == nil || !c.conn.IsConnected() || errors.Is(err, context.Canceled) {
-		return // the library looks for another server, or nobody waited for the answer
+	if c.conn == nil || !c.conn.IsConnected() || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrMaxPayload) {
+		return // the library looks for another server, or the server was not waited for
+	}
+	if n := c.conn.Stats().Reconnects; n != c.reconnects {
+		c.answered, c.silent, c.reconnects = time.Now(), time.Time{}, n
 	}
 	if answers(err) {
-		c.answered, c.silent = time.Now(), time.Time{}
+		c.answered, c.silent, c.patience = time.Now(), time.Time{}, silencePatience
 		return
 	}
 	if began.Before(c.answered) {
@@ -190,10 +197,10 @@ func (c *Client) judge(began time.Time, err error) {
 	if c.silent.IsZero() {
 		c.silent = began
 	}
-	if time.Since(c.silent) >= silencePatience && len(c.conn.Servers()) > 1 {
-		c.silent = time.Time{}
-		// It writes first, which may take long. It fails if the connection is closed, and
-		// then a new one is made.
+	if time.Since(c.silent) >= c.patience && len(c.conn.Servers()) > 1 {
+		c.answered, c.silent, c.patience = time.Now(), time.Time{}, min(2*c.patience, maxPatience)
+		// In the background, because it writes first. If it fails, the connection is closed,
+		// and the next use makes a new one.
 		go c.conn.ForceReconnect() //nolint:errcheck // see above
 	}
 }
@@ -204,7 +211,7 @@ func answers(err error) bool {
 	if errors.As(err, &answer) {
 		return answer.ErrorCode != codeClusterAway && answer.ErrorCode != codeNotEnabled
 	}
-	return err == nil || errors.Is(err, nats.ErrMaxPayload)
+	return err == nil
 }
 
 // forget makes the next use of a subject look up its stream again.

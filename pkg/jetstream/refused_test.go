@@ -1,6 +1,7 @@
 package jetstream_test
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -73,25 +74,39 @@ func TestReconnectsAfterItWasRefused(t *testing.T) {
 
 // A server of a cluster stays connected and answers pings, but JetStream on it is of no use:
 // it refuses, or what is asked gets no answer at all. Publishers and consumers go to another
-// server, without a restart of their process.
+// server, without a restart of their process, and once, however many notice it together.
 func TestLeavesAServerThatIsOfNoUse(t *testing.T) {
 	t.Parallel()
+	const together = 20
 	for _, silent := range []bool{false, true} {
-		for _, uses := range []string{"publishes", "consumes", "is asked whether it is ready"} {
-			t.Run(fmt.Sprintf("silent %v, %s", silent, uses), func(t *testing.T) {
+		for _, uses := range []string{"publish", "consume", "ask whether it is ready"} {
+			t.Run(fmt.Sprintf("silent %v, they %s", silent, uses), func(t *testing.T) {
 				t.Parallel()
-				one := serve(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()})
-				other := serve(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()})
-				client := jetstream.New(one.ClientURL()+","+other.ClientURL(), "test", limits)
+				servers := []*server.Server{
+					serve(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()}),
+					serve(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()}),
+				}
+				client := jetstream.New(servers[0].ClientURL()+","+servers[1].ClientURL(), "test", limits)
 				t.Cleanup(client.Close)
 				p := jetstream.NewPublisher(client, event.EntitlementSubject)
 				c := jetstream.NewConsumer(client, event.EntitlementSubject, "notify")
 				use := map[string]func() error{
-					"publishes":                    func() error { return p.Publish(t.Context(), []event.Message{message("one")})[0] },
-					"consumes":                     func() error { _, err := c.Fetch(t.Context(), 1); return err },
-					"is asked whether it is ready": func() error { return client.Ready(t.Context()) },
+					"publish":                 func() error { return p.Publish(t.Context(), []event.Message{message("one")})[0] },
+					"consume":                 func() error { _, err := c.Fetch(t.Context(), 1); return err },
+					"ask whether it is ready": func() error { return client.Ready(t.Context()) },
 				}[uses]
-				kit.Must(t, use())
+				all := func() (err error) {
+					results := make(chan error, together)
+					for range together {
+						go func() { results <- use() }()
+					}
+					for range together {
+						err = errors.Join(err, <-results)
+					}
+					return err
+				}
+				kit.Must(t, all())
+				one, other := servers[0], servers[1]
 				if one.NumClients() == 0 { // the library begins with any of them
 					one, other = other, one
 				}
@@ -108,9 +123,11 @@ func TestLeavesAServerThatIsOfNoUse(t *testing.T) {
 				if use() == nil {
 					t.Fatal("a server without JetStream took it")
 				}
-				kit.Eventually(t, "another server is used", func() bool { return use() == nil })
-				if other.NumClients() != 1 {
-					t.Errorf("%d clients of the other server, want 1", other.NumClients())
+				kit.Eventually(t, "another server is used", func() bool { return all() == nil })
+				seen, err := other.Varz(nil)
+				kit.Must(t, err)
+				if seen.TotalConnections != 1 {
+					t.Errorf("%d connections to the other server, want 1", seen.TotalConnections)
 				}
 			})
 		}
