@@ -5,6 +5,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -136,10 +137,8 @@ func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(c)
 		identity, err := e.Authorize(w, r, route)
-		for name, values := range r.URL.Query() {
-			if err == nil && len(values) > 1 {
-				err = fault.New(fault.Invalid, "request_invalid", "The query parameter %q stands there more than once.", name)
-			}
+		if err == nil {
+			err = checkQuery(r.URL.Query(), c.Operation().Parameters)
 		}
 		if err == nil && route.hasBody() && !isJSON(c.Header("Content-Type")) {
 			err = fault.New(fault.UnsupportedMedia, "content_type_unsupported", "Send the body with Content-Type: application/json.")
@@ -150,6 +149,23 @@ func (e *Env) admit(route Route) func(huma.Context, func(huma.Context)) {
 		}
 		next(huma.WithContext(c, auth.WithIdentity(c.Context(), identity)))
 	}
+}
+
+// checkQuery refuses what huma lets pass: parameters that stand there twice, and empty ones,
+// which it takes for missing ones although no number, and no value of a list, is empty.
+func checkQuery(query url.Values, parameters []*huma.Param) error {
+	for name, values := range query {
+		if len(values) > 1 {
+			return fault.New(fault.Invalid, "request_invalid", "The query parameter %q stands there more than once.", name)
+		}
+	}
+	for _, p := range parameters {
+		text := p.Schema.Type == huma.TypeString && p.Schema.Format == "" && p.Schema.Enum == nil
+		if p.In == "query" && !text && query.Has(p.Name) && query.Get(p.Name) == "" {
+			return fault.New(fault.Invalid, "request_invalid", "The query parameter %q is empty: leave it out, or give it a value.", p.Name)
+		}
+	}
+	return nil
 }
 
 // Statement returns the caller that a statement of the gateway names for a call with
