@@ -92,6 +92,9 @@ func TestAloneAndTogether(t *testing.T) {
 			}
 			group.Wait()
 		}
+		if n := query[int](f, `SELECT count(*) FROM entitlement.outbox_events WHERE `+kit.OtherTime("event_id", "occurred_at", "occurred_at")); n > 0 {
+			t.Errorf("together %d: the ids of %d events are not of the time of their change", together, n)
+		}
 		changes, commits := query[int](f, `SELECT count(*) FROM entitlement.entitlement_audit`), query[int](f, `SELECT count(DISTINCT xmin::text) FROM entitlement.entitlement_audit`)
 		if (together == 0) != (commits == changes) {
 			t.Errorf("together %d: %d changes took %d commits", together, changes, commits)

@@ -48,8 +48,8 @@ type ReconcilerConfig struct {
 	Name      string // the consumer's, in Marks
 	Publisher Publisher
 	Consumer  Consumer
-	// After is the age of rows to check: above the difference of clocks and the duration
-	// of transactions.
+	// After is the age of rows to check, by their ids, which have their time from Postgres:
+	// above the duration of transactions.
 	After time.Duration
 	Log   *slog.Logger
 }

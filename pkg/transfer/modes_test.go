@@ -7,6 +7,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The store works in every mode of the protocol; behind a transaction pooler statements
@@ -50,6 +51,9 @@ func TestEveryExecMode(t *testing.T) {
 				if n, err := a.Settle(t.Context(), []event.Record{record}); err != nil || n != want {
 					t.Errorf("settled %d events, %v; want %d", n, err, want)
 				}
+			}
+			if got := a.one(`SELECT count(*) FROM integration.outbox_events WHERE event_type = 'TransferSettled' AND ` + kit.OtherTime("event_id", "occurred_at", "clock_timestamp()")); got != "0" {
+				t.Error("the id of the event that it was settled is not of the time")
 			}
 			if _, _, err := a.Cleanup(t.Context(), transfer.Retention{Processed: time.Hour}); err != nil {
 				t.Error(err)

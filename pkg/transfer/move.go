@@ -65,16 +65,8 @@ type Answer struct {
 	Body     []byte // the stored answer, byte for byte the same each time
 	Replayed bool   // an earlier request was answered so
 	// EventID and Dwell are of the request that was carried out; zero in a replay.
-	EventID string        // of its event, when it SUCCEEDED
+	EventID string        // of its event, when it SUCCEEDED and was answered at once
 	Dwell   time.Duration // how long the key was IN_PROGRESS
-}
-
-func (a Answer) of(event uuid.UUID, began time.Time) Answer {
-	if a.Status == Succeeded {
-		a.EventID = event.String()
-	}
-	a.Dwell = time.Since(began)
-	return a
 }
 
 // replay is the answer that is stored with a key.
@@ -98,8 +90,8 @@ type movement struct {
 	reverses        uuid.UUID // of a REVERSAL
 	hash            []byte
 	attempt         uuid.UUID
-	keyID           int64 // when the key is taken
-	transfer, event uuid.UUID
+	keyID           int64     // when the key is taken
+	transfer, event uuid.UUID // of the event, what is random in its id
 }
 
 // key names the request's key, which only one of a batch may have.
@@ -221,11 +213,12 @@ func (s *Store) takeAll(ctx context.Context, all []movement) (list []taken, err 
 // run is TX1, move_money.sql.
 func (s *Store) run(ctx context.Context, m movement) (Answer, error) {
 	began := time.Now()
-	m.transfer, m.event = id.New(), id.New()
+	m.transfer, m.event = id.New(), uuid.New()
 	answer, err := s.moves.Do(ctx, m)
 	switch {
 	case err == nil:
-		return answer.of(m.event, began), nil
+		answer.Dwell = time.Since(began)
+		return answer, nil
 	case errors.Is(err, groupcommit.ErrFull) || errors.Is(err, errNotBegun):
 		if err := s.giveBack(ctx, m); err != nil {
 			return Answer{}, ErrUnknown // the watchdog ends it
@@ -238,8 +231,8 @@ func (s *Store) run(ctx context.Context, m movement) (Answer, error) {
 	// locks the key's row first decides; endFailed waits for a TX1 that has locked it.
 	_ = s.endFailed(asking, m.keyID, m.attempt, RolledBack) // or the watchdog does
 	if answer, askErr := s.ended(asking, m.keyID); askErr == nil && answer.Status != InProgress {
-		answer.Replayed = false
-		return answer.of(m.event, began), nil
+		answer.Replayed, answer.Dwell = false, time.Since(began)
+		return answer, nil
 	}
 	unknown := *ErrUnknown
 	unknown.Cause = err
@@ -273,14 +266,14 @@ func (s *Store) moveAll(ctx context.Context, all []movement) (list []Answer, err
 	}
 	err = postgres.Retry(moving, func(ctx context.Context) error {
 		list = make([]Answer, n)
-		rows, err := conn.Query(ctx, `SELECT nth, snapshot, ended_as FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7, $8::text[]::numeric[], $9, $10::text[]::uuid[], $11)`,
+		rows, err := conn.Query(ctx, `SELECT nth, snapshot, ended_as, coalesce(event_id::text, '') FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7, $8::text[]::numeric[], $9, $10::text[]::uuid[], $11)`,
 			keys, attempts, transfers, texts, events, from, to, amounts, kinds, reverses, traceparents)
 		if err != nil {
 			return err
 		}
 		var nth int
 		var a Answer
-		_, err = pgx.ForEachRow(rows, []any{&nth, &a.Body, &a.Status}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&nth, &a.Body, &a.Status, &a.EventID}, func() error {
 			list[nth-1] = a
 			a = Answer{}
 			return nil

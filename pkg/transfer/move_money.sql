@@ -4,12 +4,15 @@
 -- key, SUCCEEDED, or FAILED with a reason. Where the key is no longer this attempt's, it
 -- does nothing, and returns what the key says.
 --
+-- An event's id is a UUIDv7 of the time at which the money moved, by Postgres' clock, and of
+-- the random p_events: what was lost is found in the order of ids (outbox.Reconciler).
+--
 -- The limits of 1024 are none. But of a limit that is a query Postgres expects few rows,
 -- and so it looks rows up by their keys, however small a table was when it planned.
 CREATE FUNCTION core.move_money(
     p_keys bigint[], p_attempts uuid[], p_transfers uuid[], p_transfer_texts text[], p_events uuid[],
     p_from bigint[], p_to bigint[], p_amounts numeric[], p_kinds text[], p_reverses uuid[], p_traceparents text[]
-) RETURNS TABLE (nth integer, snapshot text, ended_as text) LANGUAGE plpgsql
+) RETURNS TABLE (nth integer, snapshot text, ended_as text, event_id uuid) LANGUAGE plpgsql
 -- Plans are kept for long. One that was made while a table was small would read all of it
 -- until Postgres has counted it again.
 SET enable_seqscan = off
@@ -18,6 +21,7 @@ DECLARE
     mine boolean[];     -- the key is still this attempt's
     snapshots text[];   -- what the key says, and then the answer
     endings text[];
+    events uuid[];      -- of those that succeed
     codes text[];       -- why it fails
     accounts bigint[];  -- all that take part, in order, with their
     balances numeric[];
@@ -65,6 +69,7 @@ BEGIN
         END IF;
 
         codes := array_fill(NULL::text, ARRAY[cardinality(p_keys)]);
+        events := array_fill(NULL::uuid, ARRAY[cardinality(p_keys)]);
         at_time := clock_timestamp();
         FOR i IN 1 .. cardinality(p_keys) LOOP
             CONTINUE WHEN NOT mine[i];
@@ -83,6 +88,7 @@ BEGIN
                 CONTINUE;
             END IF;
             endings[i] := 'SUCCEEDED';
+            events[i] := (lpad(to_hex((extract(epoch FROM at_time) * 1000)::bigint), 12, '0') || '-7' || substr(p_events[i]::text, 16))::uuid;
             snapshots[i] := format('{"transferId":"%s","status":"SUCCEEDED"}', p_transfer_texts[i]);
             balances[giver] := balances[giver] - p_amounts[i];
             balances[taker] := balances[taker] + p_amounts[i];
@@ -93,7 +99,7 @@ BEGIN
 
         WITH moved AS MATERIALIZED (
             SELECT m.*, array_position(accounts, from_id) AS giver, array_position(accounts, to_id) AS taker
-            FROM unnest(mine, codes, p_transfers, p_transfer_texts, p_events, p_from, p_to, p_amounts, p_kinds, p_reverses, p_traceparents)
+            FROM unnest(mine, codes, p_transfers, p_transfer_texts, events, p_from, p_to, p_amounts, p_kinds, p_reverses, p_traceparents)
                 AS m (mine, code, transfer, transfer_text, event, from_id, to_id, amount, kind, reverses, traceparent)
             WHERE m.mine AND m.code IS NULL
         ), made AS (
@@ -125,5 +131,6 @@ BEGIN
         WHERE a.mine AND k.idempotency_key_id = a.key_id;
     END IF;
 
-    RETURN QUERY SELECT a.nth::integer, a.snapshot, a.ended_as FROM unnest(snapshots, endings) WITH ORDINALITY a (snapshot, ended_as, nth);
+    RETURN QUERY SELECT a.nth::integer, a.snapshot, a.ended_as, a.event
+    FROM unnest(snapshots, endings, events) WITH ORDINALITY a (snapshot, ended_as, event, nth);
 END $$;

@@ -15,6 +15,7 @@ DECLARE
     opened bigint; -- the new account
     giver bigint;  -- the system's
     at_time timestamptz := clock_timestamp();
+    event uuid := (lpad(to_hex((extract(epoch FROM at_time) * 1000)::bigint), 12, '0') || '-7' || substr(p_event::text, 16))::uuid; -- as in move_money
 BEGIN
     -- Whoever inserts the key first opens the account; the others wait here for it.
     INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, status, request_hash, started_at, completed_at, response_snapshot, expires_at)
@@ -59,8 +60,8 @@ BEGIN
         VALUES (p_transfer, giver, opened, p_amount, p_currency, 'OPENING', at_time);
         INSERT INTO core.ledger_due (transfer_id) VALUES (p_transfer);
         INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
-        VALUES (p_event, p_transfer_text, 'TransferCompleted', jsonb_build_object(
-            'event_id', p_event, 'event_type', 'TransferCompleted',
+        VALUES (event, p_transfer_text, 'TransferCompleted', jsonb_build_object(
+            'event_id', event, 'event_type', 'TransferCompleted',
             'occurred_at', to_char(at_time AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
             'transfer_id', p_transfer_text, 'kind', 'OPENING', 'currency', p_currency, 'amount', p_amount::numeric(19,4)::text,
             'from_account_id', giver, 'from_user_id', '', 'to_account_id', opened, 'to_user_id', p_owner), at_time, p_traceparent);

@@ -14,7 +14,6 @@ import (
 
 	"github.com/miniserversystem/miniserver/pkg/deadletter"
 	"github.com/miniserversystem/miniserver/pkg/event"
-	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
@@ -36,10 +35,11 @@ const ReconciledTable = "integration.outbox_reconciled"
 
 // Locks are taken in the order of event ids. An event that was processed before changes
 // nothing; the event for notifications is written in the transaction that remembers it.
+// Its id is as in move_money.sql, of the time by Postgres' clock.
 const settleSQL = `
 WITH input AS (
 	SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::text[])
-		AS i(event_id, settled_id, aggregate_key, payload, occurred_at, traceparent)
+		AS i(event_id, settled, aggregate_key, payload, occurred_at, traceparent)
 ), fresh AS (
 	INSERT INTO integration.processed_events (event_id)
 	SELECT event_id FROM input ORDER BY event_id
@@ -47,9 +47,8 @@ WITH input AS (
 	RETURNING event_id
 ), written AS (
 	INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
-	SELECT settled_id, aggregate_key, 'TransferSettled',
-	       payload::jsonb || jsonb_build_object('event_id', settled_id, 'event_type', 'TransferSettled'), occurred_at, traceparent
-	FROM input JOIN fresh USING (event_id)
+	SELECT id, aggregate_key, 'TransferSettled', payload::jsonb || jsonb_build_object('event_id', id, 'event_type', 'TransferSettled'), occurred_at, traceparent
+	FROM (SELECT *, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '-7' || substr(settled::text, 16))::uuid AS id FROM input JOIN fresh USING (event_id)) f
 	RETURNING 1
 )
 SELECT count(*) FROM written`
@@ -61,7 +60,7 @@ func (s *Store) Settle(ctx context.Context, records []event.Record) (settled int
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b event.Record) int { return strings.Compare(a.ID, b.ID) })
 	records = slices.CompactFunc(records, func(a, b event.Record) bool { return a.ID == b.ID })
-	var ids, settledIDs []uuid.UUID
+	var ids, random []uuid.UUID
 	var keys, payloads, traces []string
 	var times []time.Time
 	for _, r := range records {
@@ -69,12 +68,12 @@ func (s *Store) Settle(ctx context.Context, records []event.Record) (settled int
 		if err != nil || !json.Valid(r.Payload) {
 			return 0, fmt.Errorf("%w: event %q", event.ErrUnreadable, r.ID)
 		}
-		ids, settledIDs = append(ids, eventID), append(settledIDs, id.New())
+		ids, random = append(ids, eventID), append(random, uuid.New())
 		keys, payloads, traces = append(keys, r.Key), append(payloads, string(r.Payload)), append(traces, r.Traceparent)
 		times = append(times, r.OccurredAt)
 	}
 	err = postgres.Retry(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, settleSQL, ids, settledIDs, keys, payloads, times, traces).Scan(&settled)
+		return s.pool.QueryRow(ctx, settleSQL, ids, random, keys, payloads, times, traces).Scan(&settled)
 	})
 	return settled, postgres.Wrap("settle", err)
 }

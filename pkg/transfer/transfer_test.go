@@ -40,6 +40,9 @@ func TestTransfer(t *testing.T) {
 	if got := s.one(`SELECT sum(balance)::text FROM core.account`); got != "0.0000" {
 		t.Errorf("the sum of all balances is %s, want 0.0000", got)
 	}
+	if got := s.one(`SELECT count(*) FROM integration.outbox_events WHERE ` + kit.OtherTime("event_id", "occurred_at", "occurred_at")); got != "0" {
+		t.Errorf("the ids of %s events are not of the time of their transfer", got)
+	}
 	if got := s.one(`SELECT string_agg(event_type || ' ' || (payload->>'amount'), ',' ORDER BY event_id) FROM integration.outbox_events`); got != "TransferCompleted 100.5000,TransferCompleted 0.5000" {
 		t.Error(got)
 	}

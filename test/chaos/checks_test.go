@@ -38,8 +38,10 @@ UNION ALL SELECT 'settled transfers without a notification', count(*)
 	FROM integration.outbox_events e LEFT JOIN notification.notifications n USING (event_id) WHERE e.event_type = 'TransferSettled' AND n.event_id IS NULL`
 
 // wrong selects what must not be there at all.
-const wrong = `
+var wrong = `
 SELECT what FROM chaos.broken
+UNION ALL SELECT format('event %s has the time of a clock that is not Postgres', event_id) FROM entitlement.outbox_events WHERE ` + kit.OtherTime("event_id", "occurred_at", "finished_at") + `
+UNION ALL SELECT format('event %s has the time of a clock that is not Postgres', event_id) FROM integration.outbox_events WHERE ` + kit.OtherTime("event_id", "occurred_at", "finished_at") + `
 UNION ALL SELECT format('event %s of %s FAILED: %s', event_id, aggregate_key, last_error) FROM entitlement.outbox_events WHERE status = 'FAILED'
 UNION ALL SELECT format('event %s of %s FAILED: %s', event_id, aggregate_key, last_error) FROM integration.outbox_events WHERE status = 'FAILED'
 UNION ALL SELECT format('notification %s FAILED: %s', notification_id, last_error) FROM notification.notifications WHERE status = 'FAILED'

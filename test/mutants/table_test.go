@@ -132,6 +132,11 @@ var promises = []promise{
 	}},
 	{"a committed event reaches the broker, or is FAILED", []mutant{
 		{
+			"a settled transfer's event has its id by the clock of a process", "pkg/transfer/settle.go",
+			"SELECT *, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '-7' || substr(settled::text, 16))::uuid AS id", "SELECT *, settled AS id",
+			"pkg/transfer TestEveryExecMode",
+		},
+		{
 			"an event that the broker did not take counts as published", "pkg/outbox/outbox.go",
 			"b.Returned = append(b.Returned, failure)", "b.Done = append(b.Done, id)",
 			"pkg/outbox TestFullStream",
@@ -212,7 +217,7 @@ var promises = []promise{
 		},
 		{
 			"an event is remembered by nothing but its notification", "pkg/notification/accept.go",
-			"FROM input JOIN fresh USING (event_id)\n", "FROM input LEFT JOIN fresh USING (event_id)\n",
+			"AS id FROM input JOIN fresh USING (event_id)", "AS id FROM input LEFT JOIN fresh USING (event_id)",
 			"pkg/notification TestAcceptAfterTheNotificationIsGone",
 		},
 		{
@@ -232,7 +237,7 @@ var promises = []promise{
 		},
 		{
 			"a transfer that is delivered twice is settled twice", "pkg/transfer/settle.go",
-			"FROM input JOIN fresh USING (event_id)\n", "FROM input LEFT JOIN fresh USING (event_id)\n",
+			"AS id FROM input JOIN fresh USING (event_id)", "AS id FROM input LEFT JOIN fresh USING (event_id)",
 			"pkg/transfer TestEveryExecMode",
 		},
 		{
