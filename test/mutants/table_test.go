@@ -217,7 +217,7 @@ var promises = []promise{
 		},
 		{
 			"an event is remembered by nothing but its notification", "pkg/notification/accept.go",
-			"AS id FROM input JOIN fresh USING (event_id)", "AS id FROM input LEFT JOIN fresh USING (event_id)",
+			"FROM input JOIN fresh USING (event_id)\n", "FROM input LEFT JOIN fresh USING (event_id)\n",
 			"pkg/notification TestAcceptAfterTheNotificationIsGone",
 		},
 		{
