@@ -19,7 +19,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -131,6 +133,7 @@ var (
 	ErrUnknown  = fault.New(fault.Invalid, "act_unknown", "This cannot be done to this queue; requeue takes outboxes and notifications, republish outboxes, replay and discard dead letters, sign-out sessions, erase accounts.")
 	ErrNoOwner  = fault.New(fault.Invalid, "filter_invalid", "Dead letters have no owner that could be trusted; filter them by id, type, error or time.")
 	ErrNoRow    = fault.New(fault.Invalid, "ids_invalid", "An id in the filter is none of this queue's; take them from its list.")
+	ErrNoText   = fault.New(fault.Invalid, "filter_invalid", "The filter has text that no database can hold; send UTF-8 without the character U+0000.")
 )
 
 // Desk begins the acts on the rows of one database, and works on them.
@@ -163,6 +166,11 @@ func (d *Desk) Count(ctx context.Context, o Order) (int, error) {
 	work := d.works[o.Kind+" "+o.Queue]
 	if work == nil {
 		return 0, ErrUnknown
+	}
+	for _, text := range []string{o.Filter.EventType, o.Filter.Owner, o.Filter.ErrorContains} {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return 0, ErrNoText
+		}
 	}
 	return work.Count(ctx, o.Filter)
 }

@@ -119,6 +119,8 @@ func TestForms(t *testing.T) {
 	d.failed(4, "u_1", "503")
 	dry := d.form("/console/queues/notifications/dry-run", d.operator, url.Values{"kind": {"requeue"}, "error_contains": {"503"}})
 	system.WantStatus(t, dry, http.StatusOK)
+	unstorable := d.form("/console/queues/notifications/dry-run", d.operator, url.Values{"kind": {"requeue"}, "error_contains": {"\xff"}})
+	system.WantStatus(t, unstorable, http.StatusUnprocessableEntity)
 	body := string(dry.Body)
 	field := func(name string) string {
 		_, rest, _ := strings.Cut(body, `name="`+name+`"`)
