@@ -49,7 +49,8 @@ type ReconcilerConfig struct {
 	Publisher Publisher
 	Consumer  Consumer
 	// After is the age of rows to check, by their ids, which have their time from Postgres:
-	// above the duration of transactions.
+	// above the duration of transactions, and what the clocks of Postgres' servers, the
+	// broker and this process differ by.
 	After time.Duration
 	Log   *slog.Logger
 }

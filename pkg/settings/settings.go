@@ -103,7 +103,7 @@ type Settings struct {
 	StreamMaxBytes       int64             `env:"STREAM_MAX_BYTES" envDefault:"-1" min:"-1" max:"9000000000000000000" doc:"Bytes a JetStream stream may hold, 1 MiB at least; -1 is as much as the server has. A full stream refuses new events and drops none, so leave room for STREAM_MAX_AGE at about 1 kB an event. Used when the stream is made."`
 	StreamMaxAge         time.Duration     `env:"STREAM_MAX_AGE" envDefault:"168h" min:"1h" max:"8760h" doc:"How long a JetStream stream keeps an event. Used when the stream is made."`
 	StreamReplicas       int               `env:"STREAM_REPLICAS" envDefault:"1" min:"1" max:"5" doc:"Replicas of a JetStream stream: 1, 3 or 5."`
-	ReconcileAfter       time.Duration     `env:"RECONCILE_AFTER" envDefault:"5m" min:"30s" max:"24h" doc:"Age at which reconcile checks that a published event arrived. Keep it above the duration of statements."`
+	ReconcileAfter       time.Duration     `env:"RECONCILE_AFTER" envDefault:"5m" min:"30s" max:"24h" doc:"Age at which reconcile checks that a published event arrived. Keep it above the duration of statements, and the difference of the clocks of Postgres (also of its standby), the broker and this function."`
 	NotificationChannel  string            `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
 	WebhookURLs          []string          `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
 	WebhookSecrets       []string          `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
