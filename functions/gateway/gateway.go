@@ -106,13 +106,12 @@ func build(e *fn.Env) (*gateway, error) {
 
 // route forwards requests of one route to the function that has it, while there are places.
 func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
-	places := g.places[f.Name]
+	refuse := g.refuse
+	if route.Page {
+		refuse = g.refuseVisitor
+	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		refuse := g.refuse
-		if route.Page {
-			refuse = g.refuseVisitor
-		}
-		caller, err := g.admitAt(places, w, r, route)
+		caller, err := g.admitAt(g.places[f.Name], w, r, route)
 		if err != nil {
 			refuse(w, r, err)
 			return
@@ -126,16 +125,22 @@ func (g *gateway) route(f fn.Function, route fn.Route) http.HandlerFunc {
 			g.forwardStream(w, r, f, caller)
 			return
 		}
-		if err := places.enterAgain(); err != nil {
-			refuse(w, r, err)
-			return
-		}
-		defer places.leave()
 		if route.Page {
 			r = r.WithContext(context.WithValue(r.Context(), pageKey{}, true))
 		}
-		g.forward(w, r, f, caller)
+		g.forwardAt(w, r, f, caller, refuse)
 	}
+}
+
+// forwardAt is forward of a request that was admitted, while the function has a place.
+func (g *gateway) forwardAt(w http.ResponseWriter, r *http.Request, f fn.Function, caller auth.Identity, refuse func(http.ResponseWriter, *http.Request, error)) {
+	places := g.places[f.Name]
+	if err := places.enterAgain(); err != nil {
+		refuse(w, r, err)
+		return
+	}
+	defer places.leave()
+	g.forward(w, r, f, caller)
 }
 
 // event forwards CloudEvents to the function that takes their type.
@@ -152,13 +157,7 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, f := range g.env.Registry() {
 		if slices.Contains(f.Events, event.Type()) {
-			places := g.places[f.Name]
-			if err := places.enterAgain(); err != nil {
-				g.refuse(w, r, err)
-				return
-			}
-			defer places.leave()
-			g.forward(w, r, f, caller)
+			g.forwardAt(w, r, f, caller, g.refuse)
 			return
 		}
 	}

@@ -62,12 +62,15 @@ func (b *bench) abuse(ctx context.Context) error {
 	return b.manyTickets(ctx, s, others)
 }
 
-// others returns what measures grants and overviews, each by turns. What is refused because
-// the process is overloaded took no time; it counts in s.refused.
+// asked is how many grants and overviews others send in one measurement.
+func (b *bench) asked() int { return int(b.sizes.paced.Seconds() * pacedPerSecond) }
+
+// others returns what measures grants and overviews, each by turns. A request that is refused
+// because the process is overloaded has no time: it is missing in the result.
 func (b *bench) others(s *system, token string, players []player) func(context.Context) ([]time.Duration, error) {
 	asks := overviews(s, players, byBearer)
 	return func(ctx context.Context) ([]time.Duration, error) {
-		took := make([]time.Duration, int(b.sizes.paced.Seconds()*pacedPerSecond))
+		took := make([]time.Duration, b.asked())
 		err := b.steadily(ctx, s, token, len(took), func(c *client, n int) (err error) {
 			began := time.Now()
 			if n%2 == 0 {
@@ -77,7 +80,6 @@ func (b *bench) others(s *system, token string, players []player) func(context.C
 			}
 			var other *unexpected
 			if errors.As(err, &other) && strings.Contains(other.body, `"overloaded"`) {
-				s.refused.Add(1)
 				return nil
 			}
 			took[n] = time.Since(began)
@@ -90,15 +92,12 @@ func (b *bench) others(s *system, token string, players []player) func(context.C
 // alongside measures others alone and beside an abuse, by turns.
 func (b *bench) alongside(ctx context.Context, s *system, a abuse, others func(context.Context) ([]time.Duration, error)) error {
 	var alone, meanwhile []time.Duration
-	var did, refused int64
+	var did int64
 	var quiet, most float64
 	for range b.sizes.rounds {
 		took, memory, err := s.remembering(func() ([]time.Duration, error) { return others(ctx) })
 		if err != nil {
 			return err
-		}
-		if n := s.refused.Swap(0); n > 0 {
-			return fmt.Errorf("%d requests were refused although nobody else was there", n)
 		}
 		alone, quiet = append(alone, took...), max(quiet, memory)
 		abusing, end := context.WithCancel(ctx)
@@ -109,21 +108,25 @@ func (b *bench) alongside(ctx context.Context, s *system, a abuse, others func(c
 		if err != nil {
 			return err
 		}
-		refused += s.refused.Swap(0)
 		meanwhile, most = append(meanwhile, took...), max(most, memory)
 	}
-	b.compare(fmt.Sprintf("%s (%d in %.0f s)", a.name, did, float64(b.sizes.rounds)*b.sizes.paced.Seconds()), meanwhile, alone, most, quiet)
-	if refused > 0 {
-		b.row("others refused meanwhile, 503 overloaded", fmt.Sprint(refused), fmt.Sprintf("beside %d answered", len(meanwhile)), "–", "–")
-	}
-	return nil
+	return b.compare(fmt.Sprintf("%s (%d in %.0f s)", a.name, did, float64(b.sizes.rounds)*b.sizes.paced.Seconds()), meanwhile, alone, most, quiet)
 }
 
-func (b *bench) compare(name string, meanwhile, alone []time.Duration, most, quiet float64) {
+// compare fails if a request was refused that was sent alone.
+func (b *bench) compare(name string, meanwhile, alone []time.Duration, most, quiet float64) error {
+	asked := b.sizes.rounds * b.asked()
+	if len(alone) < asked {
+		return fmt.Errorf("%d of %d requests were refused although nothing else was asked", asked-len(alone), asked)
+	}
 	p, without := percentile(meanwhile, 0.99), percentile(alone, 0.99)
 	ratio := float64(p) / float64(without)
 	b.row("others' grants and overviews beside "+name+", p99", ms(p), "alone: "+ms(without), judged(ratio, ratio <= mostSlower), fmt.Sprintf("≤ %.2f", mostSlower))
 	b.row("memory meanwhile, peak", fmt.Sprintf("%.0f MiB", most), fmt.Sprintf("alone: %.0f MiB", quiet), judged(most/quiet, true), "–")
+	if refused := asked - len(meanwhile); refused > 0 {
+		b.row("others refused meanwhile, 503 overloaded", fmt.Sprint(refused), fmt.Sprintf("beside %d answered", len(meanwhile)), "–", "–")
+	}
+	return nil
 }
 
 // remembering also returns the most memory that the process had while do ran, in MiB.
@@ -270,7 +273,9 @@ func (b *bench) manyTickets(ctx context.Context, s *system, others func(context.
 			return err
 		}
 	}
-	b.compare(fmt.Sprintf("%d waiting tickets", n), took[1], took[0], memory[1], memory[0])
+	if err := b.compare(fmt.Sprintf("%d waiting tickets", n), took[1], took[0], memory[1], memory[0]); err != nil {
+		return err
+	}
 	b.row(fmt.Sprintf("memory of Redis for %d waiting tickets", n), fmt.Sprintf("%.0f MiB", used[1]/(1<<20)), fmt.Sprintf("before: %.0f MiB", used[0]/(1<<20)), "–", "–")
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,8 +24,7 @@ type system struct {
 	pool     *pgxpool.Pool
 	redis    *redis.Server
 	process  *os.Process
-	log      string       // path of what it printed
-	refused  atomic.Int64 // requests of others, see abuse.go
+	log      string // path of what it printed
 }
 
 // system starts a system that answers; environment overrides its settings. It is stopped

@@ -155,7 +155,7 @@ func (c *Consumer) with(ctx context.Context, do func(jetstream.Consumer) error) 
 		if consumer, err = c.get(ctx); err == nil {
 			err = do(consumer)
 		}
-		c.client.judge(began, err)
+		c.client.learn(began, err)
 		if err == nil {
 			return nil
 		}

@@ -95,7 +95,7 @@ func (c *Client) Ready(ctx context.Context) error {
 	}
 	began := time.Now()
 	_, err = js.AccountInfo(ctx)
-	c.judge(began, err)
+	c.learn(began, err)
 	return err
 }
 
@@ -107,7 +107,9 @@ func (c *Client) jetstream(ctx context.Context, subject string) (jetstream.JetSt
 		return js, err
 	}
 	made := c.making.DoChan(subject, func() (any, error) {
-		if err := c.ensureStream(js, subject); err != nil {
+		began := time.Now()
+		err := c.ensureStream(js, subject)
+		if c.learn(began, err); err != nil {
 			return nil, err
 		}
 		c.mutex.Lock()
@@ -176,9 +178,9 @@ func (c *Client) forgetStreams() {
 	clear(c.streams)
 }
 
-// judge learns from how something ended that was asked at began whether the server is of
+// learn concludes from how something ended that was asked at began whether the server is of
 // use. It leaves one that is silent, if the cluster has others.
-func (c *Client) judge(began time.Time, err error) {
+func (c *Client) learn(began time.Time, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.conn == nil || !c.conn.IsConnected() || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrMaxPayload) {

@@ -28,24 +28,19 @@ func NewPublisher(client *Client, subject string) *Publisher { return &Publisher
 
 // Ready returns nil when the subject's stream exists; it creates a missing one.
 func (p *Publisher) Ready(ctx context.Context) error {
-	began := time.Now()
 	_, err := p.client.jetstream(ctx, p.subject)
-	if err != nil {
-		p.client.judge(began, err)
-	}
 	return err
 }
 
 // Publish sends all messages and then waits once for all acknowledgements, or
 // for ackTimeout or until ctx ends. See outbox.Publisher for what its errors mean.
 func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []error {
-	began := time.Now()
 	results := make([]error, len(messages))
 	js, err := p.client.jetstream(ctx, p.subject)
 	if err != nil {
-		p.client.judge(began, err)
 		return fill(results, err)
 	}
+	began := time.Now()
 	futures := make([]jetstream.PubAckFuture, len(messages))
 	for i, m := range messages {
 		if ctx.Err() != nil {
@@ -70,7 +65,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []event.Message) []err
 		}
 	}
 	if len(results) > 0 {
-		p.client.judge(began, results[max(0, slices.IndexFunc(results, answers))])
+		p.client.learn(began, results[max(0, slices.IndexFunc(results, answers))])
 	}
 	return results
 }
