@@ -55,7 +55,7 @@ func (b *bench) naive(ctx context.Context) error {
 		return load(ctx, 1, b.sizes.window, func(ctx context.Context) (func() error, func(), error) {
 			return func() error {
 				_, err := pool.Exec(ctx, string(statement), randomUser(), "item1", "ACTIVE", 0, caller, "grant", randomKey(), bytes.Repeat([]byte{0xab}, 32), retention,
-					id.New(), id.New(), "purchase", "p_1", traceparent, false)
+					id.New(), "purchase", "p_1", traceparent, false)
 				return err
 			}, func() {}, nil
 		})

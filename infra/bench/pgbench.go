@@ -89,9 +89,8 @@ var arguments = []string{
 	5: "'5e2f1ce0-0000-4000-8000-000000000101'::text", 6: "'grant'::text", 7: ":key::text",
 	8: "decode(repeat('ab', 32), 'hex')", 9: "'24 hours'::interval",
 	10: "(:n::text || '-0000-7000-8' || :a::text || '-' || :b::text)::uuid",
-	11: "(:n::text || '-0000-7000-8' || :a::text || '-' || :c::text)::uuid",
-	12: "'purchase'::text", 13: ":key::text",
-	14: "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'::text", 15: ":purchase::boolean",
+	11: "'purchase'::text", 12: ":key::text",
+	13: "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'::text", 14: ":purchase::boolean",
 }
 
 var (
@@ -123,7 +122,6 @@ func writeScript(path string) error {
 \set key random(100000000000000000, 999999999999999999)
 \set a random(100, 999)
 \set b random(100000000000, 999999999999)
-\set c random(100000000000, 999999999999)
 `
 	return os.WriteFile(path, []byte(choose+strings.TrimSpace(text)+";\n"), 0o644)
 }

@@ -3,8 +3,8 @@
 --
 --  $1 user_id   $2 stock_keeping_unit   $3 wanted status   $4 If-Match version, 0 for any
 --  $5 caller    $6 operation            $7 idempotency key $8 request hash
---  $9 event    $10 audit_id  $11 reason $12 purchase_id   $13 traceparent   $14 caused by a purchase event
--- $15 key retention
+--  $9 audit_id $10 reason               $11 purchase_id    $12 traceparent   $13 caused by a purchase event
+-- $14 key retention
 --
 -- Changes come in the order of their items, so that two batches do not wait for each
 -- other's rows in a circle. No two are of the same item, or have the same key. Returns one
@@ -13,9 +13,9 @@
 -- into idempotency_keys fails and everything here rolls back.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bytea[],
-                         $9::uuid[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::boolean[])
+                         $9::uuid[], $10::text[], $11::text[], $12::text[], $13::boolean[])
         WITH ORDINALITY AS a (user_id, stock_keeping_unit, wanted, if_match, caller, operation, idem_key, request_hash,
-                              event, audit_id, reason, purchase_id, traceparent, by_purchase, nth)
+                              audit_id, reason, purchase_id, traceparent, by_purchase, nth)
     -- No limit, but Postgres expects few rows whatever the arrays are, and so it plans once:
     -- planning takes longer than running.
     LIMIT (SELECT 1024)
@@ -52,7 +52,7 @@ WITH asked AS MATERIALIZED (
            '{"user_id":' || to_json(user_id) || ',"stock_keeping_unit":' || to_json(stock_keeping_unit)
                || ',"status":"' || status || '","version":' || version
                || ',"updated_at":"' || updated_at_text || '"}' AS body,
-           (lpad(to_hex((extract(epoch FROM updated_at) * 1000)::bigint), 12, '0') || '-7' || substr(event::text, 16))::uuid AS event_id
+           (lpad(to_hex((extract(epoch FROM updated_at) * 1000)::bigint), 12, '0') || '-7' || substr(gen_random_uuid()::text, 16))::uuid AS event_id
     FROM changed JOIN asked USING (user_id, stock_keeping_unit)
 ), refunded AS (
     INSERT INTO entitlement.refunded_purchases (user_id, stock_keeping_unit, purchase_id)
@@ -61,7 +61,7 @@ WITH asked AS MATERIALIZED (
 ), stored AS (
     INSERT INTO entitlement.idempotency_keys
         (caller, operation, idem_key, request_hash, status_code, response_body, etag, expires_at)
-    SELECT caller, operation, idem_key, request_hash, 200, body, version::text, now() + $15::interval
+    SELECT caller, operation, idem_key, request_hash, 200, body, version::text, now() + $14::interval
     FROM answered
 ), audited AS (
     INSERT INTO entitlement.entitlement_audit

@@ -3,10 +3,10 @@
 --
 --  $1 user_id   $2 stock_keeping_unit   $3 wanted status   $4 If-Match version, 0 for any
 --  $5 caller    $6 operation            $7 idempotency key $8 request hash   $9 key retention
--- $10 event     $11 audit_id  $12 reason $13 purchase_id   $14 traceparent   $15 caused by a purchase event
+-- $10 audit_id $11 reason               $12 purchase_id    $13 traceparent   $14 caused by a purchase event
 --
--- An event's id is a UUIDv7 of the time at which the item changed, by Postgres' clock, and of
--- the random $10: what was lost is found in the order of ids (outbox.Reconciler).
+-- An event's id is a UUIDv7 of the time at which the item changed, by Postgres' clock: what
+-- was lost is found in the order of ids (outbox.Reconciler).
 --
 -- Returns one row: 1, the new answer, or the stored one with replayed = true; none if
 -- If-Match does not match. When another request commits the same key first,
@@ -18,9 +18,9 @@ WITH prior AS (
 ), overtaken AS (
     -- A purchase whose refund came first leaves the status unchanged: it grants
     -- nothing, and another purchase may have granted the item since.
-    SELECT $15::boolean AND $6 = 'grant' AND EXISTS (
+    SELECT $14::boolean AND $6 = 'grant' AND EXISTS (
         SELECT FROM entitlement.refunded_purchases
-        WHERE user_id = $1 AND stock_keeping_unit = $2 AND purchase_id = $13) AS by_refund
+        WHERE user_id = $1 AND stock_keeping_unit = $2 AND purchase_id = $12) AS by_refund
 ), changed AS (
     INSERT INTO entitlement.entitlements AS e (user_id, stock_keeping_unit, status, version, updated_at)
     SELECT $1, $2, CASE WHEN by_refund THEN 'REVOKED' ELSE $3 END, 1, clock_timestamp()
@@ -35,10 +35,10 @@ WITH prior AS (
     WHERE $4::bigint = 0 OR e.version = $4::bigint
     RETURNING e.status, e.version, e.updated_at,
               to_char(e.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS updated_at_text,
-              (lpad(to_hex((extract(epoch FROM e.updated_at) * 1000)::bigint), 12, '0') || '-7' || substr($10::uuid::text, 16))::uuid AS event_id
+              (lpad(to_hex((extract(epoch FROM e.updated_at) * 1000)::bigint), 12, '0') || '-7' || substr(gen_random_uuid()::text, 16))::uuid AS event_id
 ), refunded AS (
     INSERT INTO entitlement.refunded_purchases (user_id, stock_keeping_unit, purchase_id)
-    SELECT $1, $2, $13 FROM changed WHERE $15::boolean AND $6 = 'revoke'
+    SELECT $1, $2, $12 FROM changed WHERE $14::boolean AND $6 = 'revoke'
     ON CONFLICT DO NOTHING
 ), stored AS (
     INSERT INTO entitlement.idempotency_keys
@@ -54,7 +54,7 @@ WITH prior AS (
     INSERT INTO entitlement.entitlement_audit
         (audit_id, occurred_at, user_id, stock_keeping_unit, operation, status, version,
          reason, purchase_id, caller, idem_key, event_id)
-    SELECT $11, updated_at, $1, $2, $6, status, version, $12, $13, $5, $7, event_id
+    SELECT $10, updated_at, $1, $2, $6, status, version, $11, $12, $5, $7, event_id
     FROM changed
 ), appended AS (
     INSERT INTO entitlement.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
@@ -62,8 +62,8 @@ WITH prior AS (
            jsonb_build_object(
                'event_id', c.event_id, 'event_type', t.event_type, 'occurred_at', c.updated_at_text,
                'user_id', $1::text, 'stock_keeping_unit', $2::text,
-               'source', $12::text, 'source_id', $13::text, 'version', c.version),
-           c.updated_at, $14
+               'source', $11::text, 'source_id', $12::text, 'version', c.version),
+           c.updated_at, $13
     FROM changed c,
          LATERAL (SELECT CASE c.status WHEN 'ACTIVE' THEN 'EntitlementGranted' ELSE 'EntitlementRevoked' END AS event_type) t
 )

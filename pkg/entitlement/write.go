@@ -168,7 +168,7 @@ func (w write) arguments(retention time.Duration) []any {
 	return []any{
 		w.UserID, w.StockKeepingUnit, w.status, w.IfMatch,
 		w.Key.Caller, w.Key.Operation, w.Key.Value, w.Key.Hash, retention,
-		uuid.New(), id.New(), w.Reason, w.PurchaseID, w.Traceparent, w.Purchase,
+		id.New(), w.Reason, w.PurchaseID, w.Traceparent, w.Purchase,
 	}
 }
 
@@ -190,7 +190,7 @@ type columns struct {
 	versions                         []int64
 	callers, operations, keys        []string
 	hashes                           [][]byte
-	events, audits                   []uuid.UUID
+	audits                           []uuid.UUID
 	reasons, purchases, traceparents []string
 	byPurchase                       []bool
 }
@@ -202,7 +202,7 @@ func columnsOf(writes []write, order []int) (c columns) {
 		c.versions = append(c.versions, w.IfMatch)
 		c.callers, c.operations, c.keys = append(c.callers, w.Key.Caller), append(c.operations, w.Key.Operation), append(c.keys, w.Key.Value)
 		c.hashes = append(c.hashes, w.Key.Hash)
-		c.events, c.audits = append(c.events, uuid.New()), append(c.audits, id.New())
+		c.audits = append(c.audits, id.New())
 		c.reasons, c.purchases, c.traceparents = append(c.reasons, w.Reason), append(c.purchases, w.PurchaseID), append(c.traceparents, w.Traceparent)
 		c.byPurchase = append(c.byPurchase, w.Purchase)
 	}
@@ -212,6 +212,6 @@ func columnsOf(writes []write, order []int) (c columns) {
 func (c columns) arguments() []any {
 	return []any{
 		c.users, c.items, c.wanted, c.versions, c.callers, c.operations, c.keys, c.hashes,
-		c.events, c.audits, c.reasons, c.purchases, c.traceparents, c.byPurchase,
+		c.audits, c.reasons, c.purchases, c.traceparents, c.byPurchase,
 	}
 }

@@ -201,7 +201,7 @@ func TestAmountsAreExact(t *testing.T) {
 			FROM (
 				SELECT array_agg(k.idempotency_key_id ORDER BY n) AS keys, array_agg('TRANSFER'::text) AS kinds, array_agg(NULL::uuid) AS none, array_agg(''::text) AS empty
 				FROM unnest($1::uuid[]) WITH ORDINALITY AS i(id, n) JOIN integration.idempotency_key k ON k.attempt = i.id
-			) k, LATERAL `+tx1+`(k.keys, $1, $1, $1::text[], $1, $2::bigint[], $3::bigint[], $4::text[]::numeric[], k.kinds, k.none, k.empty) m`,
+			) k, LATERAL `+tx1+`(k.keys, $1, $1, $1::text[], $2::bigint[], $3::bigint[], $4::text[]::numeric[], k.kinds, k.none, k.empty) m`,
 			ids, from, to, amounts, want).Scan(&wrong); err != nil || wrong != 0 {
 			t.Fatalf("round %d: %d did not end as math/big computes, %v", round, wrong, err)
 		}

@@ -159,7 +159,7 @@ func TestBatchWithAnEndedKey(t *testing.T) {
 		SELECT string_agg(m.ended_as || ' ' || m.snapshot, ', ' ORDER BY m.nth)
 		FROM (SELECT array_agg(idempotency_key_id ORDER BY idempotency_key_id) AS ids, array_agg(attempt ORDER BY idempotency_key_id) AS attempts
 			FROM integration.idempotency_key WHERE scope = 'transfer') k,
-		LATERAL `+tx1+`(k.ids, k.attempts, k.attempts, ARRAY['t_1', 't_2', 't_3'], k.attempts, array_fill($1::bigint, ARRAY[3]), array_fill($2::bigint, ARRAY[3]),
+		LATERAL `+tx1+`(k.ids, k.attempts, k.attempts, ARRAY['t_1', 't_2', 't_3'], array_fill($1::bigint, ARRAY[3]), array_fill($2::bigint, ARRAY[3]),
 			ARRAY[1, 11, 2]::numeric[], array_fill('TRANSFER'::text, ARRAY[3]), array_fill(NULL::uuid, ARRAY[3]), array_fill(''::text, ARRAY[3])) m`, from, to)
 	want := `FAILED {"errorCode":"TIMEOUT"}, FAILED {"status":"FAILED","errorCode":"INSUFFICIENT_BALANCE"}, SUCCEEDED {"transferId":"t_3","status":"SUCCEEDED"}`
 	if got != want || a.balance(from) != "8" || a.balance(to) != "2" {

@@ -86,12 +86,12 @@ func (a Answer) Outcome() (transferID, errorCode string) {
 // movement is what TX1 is to do. Those that wait at the same moment share a commit.
 type movement struct {
 	Request
-	kind            string
-	reverses        uuid.UUID // of a REVERSAL
-	hash            []byte
-	attempt         uuid.UUID
-	keyID           int64     // when the key is taken
-	transfer, event uuid.UUID // of the event, what is random in its id
+	kind     string
+	reverses uuid.UUID // of a REVERSAL
+	hash     []byte
+	attempt  uuid.UUID
+	keyID    int64 // when the key is taken
+	transfer uuid.UUID
 }
 
 // key names the request's key, which only one of a batch may have.
@@ -213,7 +213,7 @@ func (s *Store) takeAll(ctx context.Context, all []movement) (list []taken, err 
 // run is TX1, move_money.sql.
 func (s *Store) run(ctx context.Context, m movement) (Answer, error) {
 	began := time.Now()
-	m.transfer, m.event = id.New(), uuid.New()
+	m.transfer = id.New()
 	answer, err := s.moves.Do(ctx, m)
 	switch {
 	case err == nil:
@@ -253,11 +253,11 @@ func (s *Store) moveAll(ctx context.Context, all []movement) (list []Answer, err
 	moving, cancelMoving := context.WithTimeout(ctx, moveTimeout)
 	defer cancelMoving()
 	n := len(all)
-	keys, attempts, transfers, texts, events := make([]int64, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n)
+	keys, attempts, transfers, texts := make([]int64, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	from, to, amounts, kinds := make([]int64, n), make([]int64, n), make([]string, n), make([]string, n)
 	reverses, traceparents := make([]*string, n), make([]string, n) // NULL for what reverses nothing
 	for i, m := range all {
-		keys[i], attempts[i], transfers[i], texts[i], events[i] = m.keyID, m.attempt, m.transfer, textID(m.transfer), m.event
+		keys[i], attempts[i], transfers[i], texts[i] = m.keyID, m.attempt, m.transfer, textID(m.transfer)
 		from[i], to[i], amounts[i], kinds[i], traceparents[i] = m.From, m.To, m.Amount.String(), m.kind, m.Traceparent
 		if m.kind == Reversal {
 			text := m.reverses.String()
@@ -266,8 +266,8 @@ func (s *Store) moveAll(ctx context.Context, all []movement) (list []Answer, err
 	}
 	err = postgres.Retry(moving, func(ctx context.Context) error {
 		list = make([]Answer, n)
-		rows, err := conn.Query(ctx, `SELECT nth, snapshot, ended_as, coalesce(event_id::text, '') FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7, $8::text[]::numeric[], $9, $10::text[]::uuid[], $11)`,
-			keys, attempts, transfers, texts, events, from, to, amounts, kinds, reverses, traceparents)
+		rows, err := conn.Query(ctx, `SELECT nth, snapshot, ended_as, coalesce(event_id::text, '') FROM `+moveMoney.Called()+`($1, $2, $3, $4, $5, $6, $7::text[]::numeric[], $8, $9::text[]::uuid[], $10)`,
+			keys, attempts, transfers, texts, from, to, amounts, kinds, reverses, traceparents)
 		if err != nil {
 			return err
 		}

@@ -4,13 +4,13 @@
 -- key, SUCCEEDED, or FAILED with a reason. Where the key is no longer this attempt's, it
 -- does nothing, and returns what the key says.
 --
--- An event's id is a UUIDv7 of the time at which the money moved, by Postgres' clock, and of
--- the random p_events: what was lost is found in the order of ids (outbox.Reconciler).
+-- An event's id is a UUIDv7 of the time at which the money moved, by Postgres' clock: what
+-- was lost is found in the order of ids (outbox.Reconciler).
 --
 -- The limits of 1024 are none. But of a limit that is a query Postgres expects few rows,
 -- and so it looks rows up by their keys, however small a table was when it planned.
 CREATE FUNCTION core.move_money(
-    p_keys bigint[], p_attempts uuid[], p_transfers uuid[], p_transfer_texts text[], p_events uuid[],
+    p_keys bigint[], p_attempts uuid[], p_transfers uuid[], p_transfer_texts text[],
     p_from bigint[], p_to bigint[], p_amounts numeric[], p_kinds text[], p_reverses uuid[], p_traceparents text[]
 ) RETURNS TABLE (nth integer, snapshot text, ended_as text, event_id uuid) LANGUAGE plpgsql
 -- Plans are kept for long. One that was made while a table was small would read all of it
@@ -88,7 +88,7 @@ BEGIN
                 CONTINUE;
             END IF;
             endings[i] := 'SUCCEEDED';
-            events[i] := (lpad(to_hex((extract(epoch FROM at_time) * 1000)::bigint), 12, '0') || '-7' || substr(p_events[i]::text, 16))::uuid;
+            events[i] := (lpad(to_hex((extract(epoch FROM at_time) * 1000)::bigint), 12, '0') || '-7' || substr(gen_random_uuid()::text, 16))::uuid;
             snapshots[i] := format('{"transferId":"%s","status":"SUCCEEDED"}', p_transfer_texts[i]);
             balances[giver] := balances[giver] - p_amounts[i];
             balances[taker] := balances[taker] + p_amounts[i];

@@ -8,8 +8,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/id"
 	"github.com/miniserversystem/miniserver/pkg/idempotency"
@@ -62,8 +60,8 @@ func (s *Store) OpenAccount(ctx context.Context, o Open) (idempotency.Response, 
 	var outcome string
 	var body *string
 	err := postgres.Retry(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT outcome, snapshot FROM `+openAccount.Called()+`($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-			o.Client, OpenScope, o.Key, sum[:], o.Retention, o.Owner, o.Currency, amount, transferID, transferText, uuid.New(), o.Traceparent,
+		return s.pool.QueryRow(ctx, `SELECT outcome, snapshot FROM `+openAccount.Called()+`($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+			o.Client, OpenScope, o.Key, sum[:], o.Retention, o.Owner, o.Currency, amount, transferID, transferText, o.Traceparent,
 		).Scan(&outcome, &body)
 	})
 	if err != nil {

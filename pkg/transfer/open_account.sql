@@ -7,7 +7,7 @@
 --   LIMIT     the system's account cannot owe so much; the key is unused, nothing opened
 CREATE FUNCTION core.open_account(
     p_client text, p_scope text, p_key text, p_hash bytea, p_retention interval,
-    p_owner text, p_currency text, p_amount numeric, p_transfer uuid, p_transfer_text text, p_event uuid, p_traceparent text,
+    p_owner text, p_currency text, p_amount numeric, p_transfer uuid, p_transfer_text text, p_traceparent text,
     OUT outcome text, OUT snapshot text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -15,7 +15,7 @@ DECLARE
     opened bigint; -- the new account
     giver bigint;  -- the system's
     at_time timestamptz := clock_timestamp();
-    event uuid := (lpad(to_hex((extract(epoch FROM at_time) * 1000)::bigint), 12, '0') || '-7' || substr(p_event::text, 16))::uuid; -- as in move_money
+    event uuid := (lpad(to_hex((extract(epoch FROM at_time) * 1000)::bigint), 12, '0') || '-7' || substr(gen_random_uuid()::text, 16))::uuid; -- as in move_money
 BEGIN
     -- Whoever inserts the key first opens the account; the others wait here for it.
     INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, status, request_hash, started_at, completed_at, response_snapshot, expires_at)

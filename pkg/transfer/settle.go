@@ -38,8 +38,8 @@ const ReconciledTable = "integration.outbox_reconciled"
 // Its id is as in move_money.sql, of the time by Postgres' clock.
 const settleSQL = `
 WITH input AS (
-	SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::text[])
-		AS i(event_id, settled, aggregate_key, payload, occurred_at, traceparent)
+	SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::timestamptz[], $5::text[])
+		AS i(event_id, aggregate_key, payload, occurred_at, traceparent)
 ), fresh AS (
 	INSERT INTO integration.processed_events (event_id)
 	SELECT event_id FROM input ORDER BY event_id
@@ -48,7 +48,7 @@ WITH input AS (
 ), written AS (
 	INSERT INTO integration.outbox_events (event_id, aggregate_key, event_type, payload, occurred_at, traceparent)
 	SELECT id, aggregate_key, 'TransferSettled', payload::jsonb || jsonb_build_object('event_id', id, 'event_type', 'TransferSettled'), occurred_at, traceparent
-	FROM (SELECT *, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '-7' || substr(settled::text, 16))::uuid AS id FROM input JOIN fresh USING (event_id)) f
+	FROM (SELECT *, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '-7' || substr(gen_random_uuid()::text, 16))::uuid AS id FROM input JOIN fresh USING (event_id)) f
 	RETURNING 1
 )
 SELECT count(*) FROM written`
@@ -60,7 +60,7 @@ func (s *Store) Settle(ctx context.Context, records []event.Record) (settled int
 	records = slices.Clone(records)
 	slices.SortFunc(records, func(a, b event.Record) int { return strings.Compare(a.ID, b.ID) })
 	records = slices.CompactFunc(records, func(a, b event.Record) bool { return a.ID == b.ID })
-	var ids, random []uuid.UUID
+	var ids []uuid.UUID
 	var keys, payloads, traces []string
 	var times []time.Time
 	for _, r := range records {
@@ -68,12 +68,12 @@ func (s *Store) Settle(ctx context.Context, records []event.Record) (settled int
 		if err != nil || !json.Valid(r.Payload) {
 			return 0, fmt.Errorf("%w: event %q", event.ErrUnreadable, r.ID)
 		}
-		ids, random = append(ids, eventID), append(random, uuid.New())
+		ids = append(ids, eventID)
 		keys, payloads, traces = append(keys, r.Key), append(payloads, string(r.Payload)), append(traces, r.Traceparent)
 		times = append(times, r.OccurredAt)
 	}
 	err = postgres.Retry(ctx, func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, settleSQL, ids, random, keys, payloads, times, traces).Scan(&settled)
+		return s.pool.QueryRow(ctx, settleSQL, ids, keys, payloads, times, traces).Scan(&settled)
 	})
 	return settled, postgres.Wrap("settle", err)
 }

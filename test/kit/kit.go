@@ -420,9 +420,9 @@ func PgBouncer(t testing.TB, dir string, size int) *pgbouncer.Server {
 	return bouncer
 }
 
-// OtherTime is an SQL condition: the id is no UUIDv7 of a time between from and to, to the
-// millisecond, such as one that a process made by its own clock.
+// OtherTime is an SQL condition: the id is no UUIDv7 of a time between from and to, of which
+// each is rounded to a millisecond.
 func OtherTime(id, from, to string) string {
 	at := `('x0000' || substr(replace(` + id + `::text, '-', ''), 1, 12))::bit(64)::bigint`
-	return `(substr(` + id + `::text, 15, 1) <> '7' OR ` + at + ` < extract(epoch FROM ` + from + `) * 1000 - 1 OR ` + at + ` > extract(epoch FROM ` + to + `) * 1000 + 1)`
+	return `(substr(` + id + `::text, 15, 1) <> '7' OR ` + at + ` < (extract(epoch FROM ` + from + `) * 1000)::bigint OR ` + at + ` > (extract(epoch FROM ` + to + `) * 1000)::bigint)`
 }

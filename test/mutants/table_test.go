@@ -69,7 +69,7 @@ var promises = []promise{
 		},
 		{
 			"a refund that came first is undone by its purchase", "pkg/entitlement/change_one.sql",
-			"SELECT $15::boolean AND $6 = 'grant' AND EXISTS", "SELECT $15::boolean AND $6 = 'refund' AND EXISTS",
+			"SELECT $14::boolean AND $6 = 'grant' AND EXISTS", "SELECT $14::boolean AND $6 = 'refund' AND EXISTS",
 			"test/api TestRefundOvertakesPurchase",
 		},
 		{
@@ -132,9 +132,24 @@ var promises = []promise{
 	}},
 	{"a committed event reaches the broker, or is FAILED", []mutant{
 		{
-			"a settled transfer's event has its id by the clock of a process", "pkg/transfer/settle.go",
-			"SELECT *, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '-7' || substr(settled::text, 16))::uuid AS id", "SELECT *, settled AS id",
+			"a settled transfer's event has an id of no time", "pkg/transfer/settle.go",
+			"SELECT *, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '-7' || substr(gen_random_uuid()::text, 16))::uuid AS id", "SELECT *, gen_random_uuid() AS id",
 			"pkg/transfer TestEveryExecMode",
+		},
+		{
+			"a settled transfer's event has an id of an hour before", "pkg/transfer/settle.go",
+			"extract(epoch FROM clock_timestamp())", "extract(epoch FROM clock_timestamp() - interval '1 hour')",
+			"pkg/transfer TestEveryExecMode",
+		},
+		{
+			"a transfer's event has an id of an hour later", "pkg/transfer/move_money.sql",
+			"extract(epoch FROM at_time)", "extract(epoch FROM at_time + interval '1 hour')",
+			"pkg/transfer TestTransfer",
+		},
+		{
+			"a change's event has an id of an hour later", "pkg/entitlement/change_one.sql",
+			"extract(epoch FROM e.updated_at)", "extract(epoch FROM e.updated_at + interval '1 hour')",
+			"pkg/entitlement TestAloneAndTogether",
 		},
 		{
 			"an event that the broker did not take counts as published", "pkg/outbox/outbox.go",
