@@ -133,7 +133,7 @@ func (c *Consumer) Caught(ctx context.Context, age time.Duration) (caught bool, 
 			return nil // it left the stream meanwhile; the next call sees another
 		}
 		if err == nil {
-			caught = time.Since(oldest.Time) < age
+			caught = info.TimeStamp.Sub(oldest.Time) < age // both by the broker's clock
 		}
 		return err
 	})

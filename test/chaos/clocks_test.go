@@ -5,11 +5,13 @@ package chaos_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,24 +19,33 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// clockFaults are a further process of a function whose clock is CHAOS_CLOCKS ahead or
-// behind. Without that setting there are none: their program is compiled together with the
+// clocks are the wrong ones that processes can have.
+var clocks = []string{"ahead", "behind"}
+
+// misledProgram builds the program whose clock is CHAOS_CLOCKS ahead or behind. Without that
+// setting there is none, and nobody's clock is wrong: it is compiled together with the
 // standard library, which takes minutes.
-func (w *lone) clockFaults(functions []string) (faults []fault) {
-	text := setting("CHAOS_CLOCKS", "")
-	if text == "" {
-		return nil
+func (w *lone) misledProgram() {
+	if w.off = setting("CHAOS_CLOCKS", ""); w.off == "" {
+		return
 	}
-	off, err := time.ParseDuration(text)
+	off, err := time.ParseDuration(w.off)
 	kit.Must(w.t, err)
 	say("building a program whose clock can be wrong")
-	misled := w.misled(off)
+	w.misled = w.misledBy(off)
+}
+
+// workerClockFaults are a further process of a function whose clock is wrong.
+func (w *lone) workerClockFaults(functions []string) (faults []fault) {
+	if w.misled == "" {
+		return nil
+	}
 	for _, function := range functions {
-		for _, clock := range []string{"ahead", "behind"} {
+		for _, clock := range clocks {
 			p := w.linked(function+"-"+clock, function)
-			p.program = misled
+			p.program = w.misled
 			p.environment = append(p.environment, "CLOCK="+clock)
-			faults = append(faults, fault{fmt.Sprintf("a %s whose clock is %s %s", function, text, clock), 5 * time.Second, 12 * time.Second, func(*rand.Rand) (func() error, error) {
+			faults = append(faults, fault{fmt.Sprintf("a %s whose clock is %s %s", function, w.off, clock), 5 * time.Second, 12 * time.Second, func(*rand.Rand) (func() error, error) {
 				ctx, stop := context.WithCancel(context.Background())
 				ended := make(chan struct{})
 				go func() {
@@ -51,10 +62,35 @@ func (w *lone) clockFaults(functions []string) (faults []fault) {
 	return faults
 }
 
-// misled builds the program of the functions with a package time whose Now is wrong by off,
+// processClockFaults are a process with all functions that is started again with a wrong
+// clock: what clients are answered is written by it, too.
+func (w *lone) processClockFaults() (faults []fault) {
+	if w.misled == "" {
+		return nil
+	}
+	for _, clock := range clocks {
+		faults = append(faults, fault{fmt.Sprintf("a process whose clock is %s %s", w.off, clock), 2 * time.Second, 8 * time.Second, func(r *rand.Rand) (func() error, error) {
+			p := w.gateways[r.IntN(len(w.gateways))]
+			right := *p
+			again := func() error {
+				err := p.kill()
+				p.program, p.environment = right.program, right.environment
+				return errors.Join(err, p.start())
+			}
+			if err := p.kill(); err != nil {
+				return nil, err
+			}
+			p.program, p.environment = w.misled, append(slices.Clip(p.environment), "CLOCK="+clock)
+			return again, p.start()
+		}})
+	}
+	return faults
+}
+
+// misledBy builds the program of the functions with a package time whose Now is wrong by off,
 // as its variable CLOCK says. Go reads the clock without the C library and without a system
 // call, so it can't be deceived from outside. Its monotonic clock is as it is.
-func (w *lone) misled(off time.Duration) string {
+func (w *lone) misledBy(off time.Duration) string {
 	w.t.Helper()
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	kit.Must(w.t, err)

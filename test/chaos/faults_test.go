@@ -43,8 +43,9 @@ type lane struct {
 
 // lanes returns those faults whose names match.
 func (w *lone) lanes(names *regexp.Regexp) (list []lane) {
+	w.misledProgram()
 	for _, l := range []lane{
-		{"processes", w.processFaults(), 500 * time.Millisecond, 3 * time.Second},
+		{"processes", append(w.processFaults(), w.processClockFaults()...), 500 * time.Millisecond, 3 * time.Second},
 		{"workers", w.workerFaults(), 2 * time.Second, 5 * time.Second},
 		{"Postgres", w.postgresFaults(), time.Second, 5 * time.Second},
 		{"Redis", w.redisFaults(), time.Second, 4 * time.Second},
@@ -107,7 +108,7 @@ func (w *lone) processFaults() []fault {
 // is wrong.
 func (w *lone) workerFaults() []fault {
 	workers := []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"}
-	faults := w.clockFaults(append(workers, "reconcile"))
+	faults := w.workerClockFaults(append(workers, "reconcile"))
 	for _, function := range workers {
 		p := w.linked("dying-"+function, function)
 		faults = append(faults, fault{"a " + function + " that dies on each try", 3 * time.Second, 12 * time.Second, func(r *rand.Rand) (func() error, error) {

@@ -77,6 +77,9 @@ type lone struct {
 	postgres *database
 	redis    *memory
 	nats     *broker
+
+	misled string // the program whose clock can be wrong, "" if there is none
+	off    string // by how much it is
 }
 
 // database is Postgres. With a disk of its own, that can be filled.
@@ -84,40 +87,40 @@ type database struct {
 	*postgres.Server
 	options postgres.Options
 	disk    string
+	url     string
 }
 
 func (d *database) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	before := d.Server
-	now, err := postgres.Start(ctx, d.options)
-	if err != nil {
-		return err
-	}
-	if d.Server = now; before == nil {
-		return nil
-	}
-	return sameAddress(before.URL(), d.URL())
+	return again(&d.url, func() (string, error) {
+		server, err := postgres.Start(ctx, d.options)
+		if err != nil {
+			return "", err
+		}
+		d.Server = server
+		return server.URL(), nil
+	})
 }
 
 // memory is Redis.
 type memory struct {
 	*redis.Server
 	options redis.Options
+	url     string
 }
 
 func (m *memory) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	before := m.Server
-	now, err := redis.Start(ctx, m.options)
-	if err != nil {
-		return err
-	}
-	if m.Server = now; before == nil {
-		return nil
-	}
-	return sameAddress(before.URL(), m.URL())
+	return again(&m.url, func() (string, error) {
+		server, err := redis.Start(ctx, m.options)
+		if err != nil {
+			return "", err
+		}
+		m.Server = server
+		return server.URL(), nil
+	})
 }
 
 // broker is NATS, which serves in a process of its own.
@@ -156,41 +159,58 @@ func (b *broker) start() error {
 	command := exec.Command(self)
 	command.Env = append(os.Environ(), servingNATS+"="+b.dir)
 	command.Stdout, command.Stderr = log, log
-	if b.Child, err = proc.Start(command); err != nil {
-		return err
-	}
-	var printed []byte
-	for deadline := time.Now().Add(startWithin); !strings.HasPrefix(string(printed), "nats://") || !strings.HasSuffix(string(printed), "\n"); kit.Pause(poll) {
-		if time.Now().After(deadline) || b.Gone() {
-			return fmt.Errorf("NATS does not start: %s", printed)
+	return again(&b.url, func() (string, error) {
+		if b.Child, err = proc.Start(command); err != nil {
+			return "", err
 		}
-		if printed, err = os.ReadFile(log.Name()); err != nil {
-			return err
+		var printed []byte
+		for deadline := time.Now().Add(startWithin); !strings.HasPrefix(string(printed), "nats://") || !strings.HasSuffix(string(printed), "\n"); kit.Pause(poll) {
+			if time.Now().After(deadline) || b.Gone() {
+				return "", fmt.Errorf("NATS does not start: %s", printed)
+			}
+			if printed, err = os.ReadFile(log.Name()); err != nil {
+				return "", err
+			}
 		}
-	}
-	before := b.url
-	b.url = strings.TrimSpace(string(printed))
-	if before == "" {
-		return nil
-	}
-	return sameAddress(before, b.url)
+		return strings.TrimSpace(string(printed)), nil
+	})
 }
 
-// sameAddress is for a server that is back. Where it is not, another program took its port
-// meanwhile; the links to it and the rest of the run would be of no use.
-func sameAddress(before, now string) error {
-	if before == now {
-		return nil
+// again starts a server at the address where it was, "" the first time, and notes where it
+// is. A child of a killed Postgres may hold the port a moment longer, and Postgres would
+// take another one, where the links of the processes do not lead.
+func again(address *string, start func() (string, error)) error {
+	was := *address
+	if was != "" {
+		u, err := url.Parse(was)
+		if err != nil {
+			return err
+		}
+		port, err := strconv.Atoi(u.Port())
+		if err != nil {
+			return err
+		}
+		for deadline := time.Now().Add(startWithin); ; kit.Pause(poll) {
+			free, err := proc.FreePort(port)
+			if err != nil {
+				return err
+			}
+			if free == port {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("another program has %s, where a server was", u.Host)
+			}
+		}
 	}
-	was, err := url.Parse(before)
+	is, err := start()
 	if err != nil {
 		return err
 	}
-	is, err := url.Parse(now)
-	if err != nil {
-		return err
+	if *address = is; was != "" && was != is {
+		return fmt.Errorf("a server came back at another port than it had, %s", was)
 	}
-	return fmt.Errorf("it was at %s and came back at %s: run this where no other program takes its port", was.Host, is.Host)
+	return nil
 }
 
 const poll = 10 * time.Millisecond
