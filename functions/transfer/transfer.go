@@ -141,7 +141,11 @@ func (f *function) stored(ctx context.Context, key string, a transfer.Answer, er
 		if code != transfer.TimedOut { // the watchdog counts those
 			f.metrics.Ended(ctx, a.Status, code, a.Dwell)
 		}
-		f.env.Logger().InfoContext(ctx, "transfer", "idempotency_key", key, "transferId", transferID, "event_id", a.EventID, "status", a.Status, "error_code", code)
+		line := []any{"idempotency_key", key, "transferId", transferID, "status", a.Status, "error_code", code}
+		if a.EventID != "" {
+			line = append(line, "event_id", a.EventID)
+		}
+		f.env.Logger().InfoContext(ctx, "transfer", line...)
 	}
 	if a.Status == transfer.InProgress {
 		return fn.NewStored(idempotency.Response{Status: http.StatusAccepted, Body: []byte(`{"status":"IN_PROGRESS"}`)}), nil

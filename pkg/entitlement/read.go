@@ -102,7 +102,9 @@ func (s *Store) History(ctx context.Context, userID, sku, from string, limit int
 	return page, next, nil
 }
 
-// Changes returns how many grants and revokes happened from one time until before another.
+// Changes returns how many grants and revokes happened from one time until before another,
+// by the clocks of the processes that made them; without those of a process whose clock is
+// over a minute wrong.
 func (s *Store) Changes(ctx context.Context, from, until time.Time) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT count(*) FROM entitlement.entitlement_audit
 		WHERE audit_id >= $1 AND audit_id < $2 AND occurred_at >= $3 AND occurred_at < $4`,

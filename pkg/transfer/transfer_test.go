@@ -43,7 +43,7 @@ func TestTransfer(t *testing.T) {
 	if got := s.one(`SELECT count(*) FROM integration.outbox_events WHERE ` + kit.OtherTime("event_id", "occurred_at", "occurred_at")); got != "0" {
 		t.Errorf("the ids of %s events are not of the time of their transfer", got)
 	}
-	if got := s.one(`SELECT string_agg(event_type || ' ' || (payload->>'amount'), ',' ORDER BY event_id) FROM integration.outbox_events`); got != "TransferCompleted 100.5000,TransferCompleted 0.5000" {
+	if got := s.one(`SELECT string_agg(event_type || ' ' || (payload->>'amount'), ',' ORDER BY occurred_at) FROM integration.outbox_events`); got != "TransferCompleted 100.5000,TransferCompleted 0.5000" {
 		t.Error(got)
 	}
 }

@@ -72,7 +72,8 @@ func (s *Store) endFailed(ctx context.Context, keyID int64, attempt uuid.UUID, c
 	return err
 }
 
-// Moved returns how many transfers were made from one time until before another.
+// Moved returns how many transfers were made from one time until before another, by the
+// clocks of the processes that made them.
 func (s *Store) Moved(ctx context.Context, from, until time.Time) (n int, err error) {
 	err = s.pool.QueryRow(ctx, `SELECT count(*) FROM core.transfer WHERE transfer_id >= $1 AND transfer_id < $2`,
 		id.Before(from), id.Before(until)).Scan(&n)
