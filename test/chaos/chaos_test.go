@@ -50,7 +50,7 @@ func TestChaos(t *testing.T) {
 	kit.Must(t, err)
 	say("CHAOS_SEED=%d CHAOS_FOR=%s", seed, length)
 	w := newLone(t, seed)
-	lanes := w.lanes(names)
+	lanes := w.lanes(length, names)
 	w.survives(func() {
 		failing, endFaults := context.WithTimeout(t.Context(), length)
 		defer endFaults()

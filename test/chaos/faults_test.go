@@ -41,12 +41,13 @@ type lane struct {
 	calm, calmer time.Duration
 }
 
-// lanes returns those faults whose names match.
-func (w *lone) lanes(names *regexp.Regexp) (list []lane) {
+// lanes returns those faults of a run of some length whose names match.
+func (w *lone) lanes(length time.Duration, names *regexp.Regexp) (list []lane) {
 	w.misledProgram()
 	for _, l := range []lane{
 		{"processes", append(w.processFaults(), w.processClockFaults()...), 500 * time.Millisecond, 3 * time.Second},
-		{"workers", w.workerFaults(), 2 * time.Second, 5 * time.Second},
+		{"workers", append(w.mortalFaults("dying", "", 3*time.Second, 12*time.Second), w.workerClockFaults(append(workers, "reconcile"))...), 2 * time.Second, 5 * time.Second},
+		{"workers that stay dying", w.mortalFaults("long-dying", " for long", length/6, length/6), time.Second, 5 * time.Second},
 		{"Postgres", w.postgresFaults(), time.Second, 5 * time.Second},
 		{"Redis", w.redisFaults(), time.Second, 4 * time.Second},
 		{"NATS", w.natsFaults(), time.Second, 4 * time.Second},
@@ -104,14 +105,13 @@ func (w *lone) processFaults() []fault {
 	}
 }
 
-// workerFaults are another process that begins to work, and dies each time, or whose clock
-// is wrong.
-func (w *lone) workerFaults() []fault {
-	workers := []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"}
-	faults := w.workerClockFaults(append(workers, "reconcile"))
+var workers = []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"}
+
+// mortalFaults are another process of a worker that begins to work, and dies each time.
+func (w *lone) mortalFaults(name, how string, short, length time.Duration) (faults []fault) {
 	for _, function := range workers {
-		p := w.linked("dying-"+function, function)
-		faults = append(faults, fault{"a " + function + " that dies on each try", 3 * time.Second, 12 * time.Second, func(r *rand.Rand) (func() error, error) {
+		p := w.linked(name+"-"+function, function)
+		faults = append(faults, fault{"a " + function + " that dies on each try" + how, short, length, func(r *rand.Rand) (func() error, error) {
 			seed := r.Uint64()
 			ctx, stop := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
