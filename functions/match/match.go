@@ -12,8 +12,9 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
 )
 
-// fewPairs is how many pairs a pass may make after one that left none to make: most
-// passes are woken by one player who joined.
+// fewPairs is how many pairs a pass may make after one that left none to make, as most
+// passes are woken by one player who joined, or that found nobody: Redis answers nobody
+// else during a pass.
 const fewPairs = 8
 
 // longestRest bounds the rest after a pass that waited for Redis itself.
@@ -39,11 +40,13 @@ func New(e *fn.Env) error {
 				return lease.Report{}, err
 			}
 			took := time.Since(began)
-			busy = pass.More
+			useful := len(pass.Matches) > 0 || pass.Expired > 0
+			busy = pass.More && useful
 			metrics.Pass(ctx, pass)
 			if len(pass.Matches) > 0 {
 				wake()
-			} else if busy {
+			}
+			if pass.More && !useful {
 				rest(ctx, min(took, longestRest))
 			}
 			return report(pass), nil
@@ -57,7 +60,7 @@ func New(e *fn.Env) error {
 	return nil
 }
 
-// rest leaves Redis to others for as long as a pass took that found nobody to match. While
+// rest leaves Redis to others for as long as a pass took that found nobody. While
 // very many wait, windows widen all the time, and the next pass would follow at once.
 func rest(ctx context.Context, pause time.Duration) {
 	select {
