@@ -323,6 +323,9 @@ func (c *client) pay(ctx context.Context, own int, all []payer) {
 	}
 }
 
+// onTheWay bounds how long a link may hold back a request that nobody waits for any more.
+const onTheWay = 15 * time.Second
+
 // play waits for matches until ctx ends.
 func (c *client) play(ctx context.Context, token, user string) {
 	for ; ctx.Err() == nil; c.pace(ctx) {
@@ -333,6 +336,12 @@ func (c *client) play(ctx context.Context, token, user string) {
 		t := &ticket{player: user, joined: time.Now()}
 		a, ok := c.until(ctx, http.MethodPost, system.JoinPath(mode), token, "", fmt.Sprintf(`{"idempotency_key":%q,"attributes":%s}`, uuid.NewString(), attributes))
 		if !ok {
+			continue
+		}
+		if _, other, waits := strings.Cut(a.field("detail"), "with ticket "); waits && a.field("code") == "ticket_queued" && c.forgetful(time.Now().Add(-onTheWay)) {
+			// A join before this one, whose key Redis forgot, came late and joined again.
+			other, _, _ = strings.Cut(other, ";")
+			c.until(ctx, http.MethodDelete, system.TicketPath(other), token, "", "")
 			continue
 		}
 		if t.id = a.field("ticket_id"); a.status != http.StatusCreated || t.id == "" {

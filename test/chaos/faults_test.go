@@ -241,6 +241,8 @@ func (w *lone) redisFaults() []fault {
 			return w.redis.Resume, w.redis.Pause()
 		}},
 		{"Redis' store lost", 0, 0, func(*rand.Rand) (func() error, error) {
+			w.forgetting.Store(true) // a client may notice before this goes on
+			defer w.forgetting.Store(false)
 			err := client.FlushAll(ctx).Err()
 			w.forgot()
 			return nil, err
