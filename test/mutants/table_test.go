@@ -178,7 +178,7 @@ var promises = []promise{
 		},
 		{
 			"events that are on their way count as lost", "pkg/jetstream/consumer.go",
-			"caught = time.Since(oldest.Time) < age", "caught = true || time.Since(oldest.Time) < age",
+			"caught = info.TimeStamp.Sub(oldest.Time) < age", "caught = true || info.TimeStamp.Sub(oldest.Time) < age",
 			"test/outage TestBacklogIsNotLost",
 		},
 		{
