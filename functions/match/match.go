@@ -40,13 +40,12 @@ func New(e *fn.Env) error {
 				return lease.Report{}, err
 			}
 			took := time.Since(began)
-			useful := len(pass.Matches) > 0 || pass.Expired > 0
-			busy = pass.More && useful
+			busy = pass.More && (len(pass.Matches) > 0 || pass.Expired > 0)
 			metrics.Pass(ctx, pass)
 			if len(pass.Matches) > 0 {
 				wake()
 			}
-			if pass.More && !useful {
+			if pass.More && !busy {
 				rest(ctx, min(took, longestRest))
 			}
 			return report(pass), nil
@@ -60,8 +59,8 @@ func New(e *fn.Env) error {
 	return nil
 }
 
-// rest leaves Redis to others for as long as a pass took that found nobody. While
-// very many wait, windows widen all the time, and the next pass would follow at once.
+// rest leaves Redis to others for as long as a pass took that found nobody. While very many
+// wait, windows widen all the time, and the next pass would follow at once.
 func rest(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():

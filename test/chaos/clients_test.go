@@ -323,9 +323,6 @@ func (c *client) pay(ctx context.Context, own int, all []payer) {
 	}
 }
 
-// onTheWay bounds how long a link may hold back a request that nobody waits for any more.
-const onTheWay = 15 * time.Second
-
 // play waits for matches until ctx ends.
 func (c *client) play(ctx context.Context, token, user string) {
 	for ; ctx.Err() == nil; c.pace(ctx) {
@@ -338,8 +335,9 @@ func (c *client) play(ctx context.Context, token, user string) {
 		if !ok {
 			continue
 		}
-		if _, other, waits := strings.Cut(a.field("detail"), "with ticket "); waits && a.field("code") == "ticket_queued" && c.forgetful(time.Now().Add(-onTheWay)) {
-			// A join before this one, whose key Redis forgot, came late and joined again.
+		if a.field("code") == "ticket_queued" && c.forgetful(time.Now().Add(-silentFor)) {
+			// A link held back a join before this one; Redis forgot its key, and it joined again.
+			_, other, _ := strings.Cut(a.field("detail"), "with ticket ")
 			other, _, _ = strings.Cut(other, ";")
 			c.until(ctx, http.MethodDelete, system.TicketPath(other), token, "", "")
 			continue

@@ -19,33 +19,38 @@ import (
 	"github.com/miniserversystem/miniserver/test/kit/program"
 )
 
-// clocks are the wrong ones that processes can have.
-var clocks = []string{"ahead", "behind"}
-
-// misledProgram builds the program whose clock is CHAOS_CLOCKS ahead or behind. Without that
-// setting there is none, and nobody's clock is wrong: it is compiled together with the
-// standard library, which takes minutes.
-func (w *lone) misledProgram() {
-	if w.off = setting("CHAOS_CLOCKS", ""); w.off == "" {
-		return
-	}
-	off, err := time.ParseDuration(w.off)
-	kit.Must(w.t, err)
-	say("building a program whose clock can be wrong")
-	w.misled = w.misledBy(off)
+// wrongClock is what the clock of a process can be.
+type wrongClock struct {
+	how string // "1h ahead"
+	set func(p *process)
 }
 
-// workerClockFaults are a further process of a function whose clock is wrong.
-func (w *lone) workerClockFaults(functions []string) (faults []fault) {
-	if w.misled == "" {
+// wrongClocks are CHAOS_CLOCKS ahead and behind. Without that setting there are none: their
+// program is compiled together with the standard library, which takes minutes.
+func (w *lone) wrongClocks() (list []wrongClock) {
+	text := setting("CHAOS_CLOCKS", "")
+	if text == "" {
 		return nil
 	}
-	for _, function := range functions {
+	off, err := time.ParseDuration(text)
+	kit.Must(w.t, err)
+	say("building a program whose clock can be wrong")
+	program := w.misled(off)
+	for _, way := range []string{"ahead", "behind"} {
+		list = append(list, wrongClock{text + " " + way, func(p *process) {
+			p.program, p.environment = program, append(slices.Clip(p.environment), "CLOCK="+way)
+		}})
+	}
+	return list
+}
+
+// workerClockFaults are a further process of a worker whose clock is wrong.
+func (w *lone) workerClockFaults(clocks []wrongClock) (faults []fault) {
+	for _, function := range append(slices.Clip(workers), "reconcile") {
 		for _, clock := range clocks {
-			p := w.linked(function+"-"+clock, function)
-			p.program = w.misled
-			p.environment = append(p.environment, "CLOCK="+clock)
-			faults = append(faults, fault{fmt.Sprintf("a %s whose clock is %s %s", function, w.off, clock), 5 * time.Second, 12 * time.Second, func(*rand.Rand) (func() error, error) {
+			p := w.linked(function+"-"+strings.ReplaceAll(clock.how, " ", "-"), function)
+			clock.set(p)
+			faults = append(faults, fault{fmt.Sprintf("a %s whose clock is %s", function, clock.how), 5 * time.Second, 12 * time.Second, func(*rand.Rand) (func() error, error) {
 				ctx, stop := context.WithCancel(context.Background())
 				ended := make(chan struct{})
 				go func() {
@@ -64,33 +69,29 @@ func (w *lone) workerClockFaults(functions []string) (faults []fault) {
 
 // processClockFaults are a process with all functions that is started again with a wrong
 // clock: what clients are answered is written by it, too.
-func (w *lone) processClockFaults() (faults []fault) {
-	if w.misled == "" {
-		return nil
-	}
+func (w *lone) processClockFaults(clocks []wrongClock) (faults []fault) {
 	for _, clock := range clocks {
-		faults = append(faults, fault{fmt.Sprintf("a process whose clock is %s %s", w.off, clock), 2 * time.Second, 8 * time.Second, func(r *rand.Rand) (func() error, error) {
+		faults = append(faults, fault{"a process whose clock is " + clock.how, 2 * time.Second, 8 * time.Second, func(r *rand.Rand) (func() error, error) {
 			p := w.gateways[r.IntN(len(w.gateways))]
-			right := *p
-			again := func() error {
-				err := p.kill()
-				p.program, p.environment = right.program, right.environment
-				return errors.Join(err, p.start())
-			}
 			if err := p.kill(); err != nil {
 				return nil, err
 			}
-			p.program, p.environment = w.misled, append(slices.Clip(p.environment), "CLOCK="+clock)
-			return again, p.start()
+			program, environment := p.program, p.environment
+			clock.set(p)
+			return func() error {
+				err := p.kill()
+				p.program, p.environment = program, environment
+				return errors.Join(err, p.start())
+			}, p.start()
 		}})
 	}
 	return faults
 }
 
-// misledBy builds the program of the functions with a package time whose Now is wrong by off,
+// misled builds the program of the functions with a package time whose Now is wrong by off,
 // as its variable CLOCK says. Go reads the clock without the C library and without a system
 // call, so it can't be deceived from outside. Its monotonic clock is as it is.
-func (w *lone) misledBy(off time.Duration) string {
+func (w *lone) misled(off time.Duration) string {
 	w.t.Helper()
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	kit.Must(w.t, err)

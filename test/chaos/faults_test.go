@@ -43,11 +43,11 @@ type lane struct {
 
 // lanes returns those faults of a run of some length whose names match.
 func (w *lone) lanes(length time.Duration, names *regexp.Regexp) (list []lane) {
-	w.misledProgram()
+	clocks := w.wrongClocks()
 	for _, l := range []lane{
-		{"processes", append(w.processFaults(), w.processClockFaults()...), 500 * time.Millisecond, 3 * time.Second},
-		{"workers", append(w.mortalFaults("dying", "", 3*time.Second, 12*time.Second), w.workerClockFaults(append(workers, "reconcile"))...), 2 * time.Second, 5 * time.Second},
-		{"workers that stay dying", w.mortalFaults("long-dying", " for long", length/6, length/6), time.Second, 5 * time.Second},
+		{"processes", append(w.processFaults(), w.processClockFaults(clocks)...), 500 * time.Millisecond, 3 * time.Second},
+		{"workers", append(w.mortalFaults("", 3*time.Second, 12*time.Second), w.workerClockFaults(clocks)...), 2 * time.Second, 5 * time.Second},
+		{"workers that stay dying", w.mortalFaults(" for long", length/6, length/6), time.Second, 5 * time.Second},
 		{"Postgres", w.postgresFaults(), time.Second, 5 * time.Second},
 		{"Redis", w.redisFaults(), time.Second, 4 * time.Second},
 		{"NATS", w.natsFaults(), time.Second, 4 * time.Second},
@@ -105,12 +105,13 @@ func (w *lone) processFaults() []fault {
 	}
 }
 
+// workers are the functions that die.
 var workers = []string{"relay", "notify", "deliver", "settle", "ledger", "match", "announce", "watchdog", "cleanup"}
 
 // mortalFaults are another process of a worker that begins to work, and dies each time.
-func (w *lone) mortalFaults(name, how string, short, length time.Duration) (faults []fault) {
+func (w *lone) mortalFaults(how string, short, length time.Duration) (faults []fault) {
 	for _, function := range workers {
-		p := w.linked(name+"-"+function, function)
+		p := w.linked(strings.ReplaceAll("dying"+how+"-"+function, " ", "-"), function)
 		faults = append(faults, fault{"a " + function + " that dies on each try" + how, short, length, func(r *rand.Rand) (func() error, error) {
 			seed := r.Uint64()
 			ctx, stop := context.WithCancel(context.Background())
@@ -266,7 +267,7 @@ func (w *lone) natsFaults() []fault {
 	broker := func(do func(ctx context.Context, js jetstream.JetStream) error) error {
 		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 		defer cancel()
-		conn, err := nats.Connect(w.nats.url)
+		conn, err := nats.Connect(w.nats.URL())
 		if err != nil {
 			return err
 		}
@@ -339,6 +340,9 @@ func (w *lone) natsFaults() []fault {
 	}
 }
 
+// silentFor is how long a link carries nothing at most.
+const silentFor = 15 * time.Second
+
 // linkFaults happen between one process and one store.
 func (w *lone) linkFaults() []fault {
 	processes := append(slices.Clone(w.gateways), w.reconcile)
@@ -354,7 +358,7 @@ func (w *lone) linkFaults() []fault {
 		{"connections broken", 0, 0, with(func(l *kit.Link, _ *rand.Rand) { l.Cut() })},
 		{"a store unreachable", 100 * time.Millisecond, 4 * time.Second, with(func(l *kit.Link, _ *rand.Rand) { l.Cut() })},
 		{"a store silent", 100 * time.Millisecond, 4 * time.Second, with(func(l *kit.Link, _ *rand.Rand) { l.Hang() })},
-		{"a store silent for long", 8 * time.Second, 15 * time.Second, with(func(l *kit.Link, _ *rand.Rand) { l.Hang() })},
+		{"a store silent for long", 8 * time.Second, silentFor, with(func(l *kit.Link, _ *rand.Rand) { l.Hang() })},
 		{"a store far away", 500 * time.Millisecond, 3 * time.Second, with(func(l *kit.Link, r *rand.Rand) { l.Slow(between(r, time.Millisecond, 100*time.Millisecond)) })},
 		{"answers of a store lost", 500 * time.Millisecond, time.Second, with(func(l *kit.Link, r *rand.Rand) { l.Lose(1 + r.IntN(5)) })},
 	}

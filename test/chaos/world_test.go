@@ -5,6 +5,7 @@ package chaos_test
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -77,9 +78,6 @@ type lone struct {
 	postgres *database
 	redis    *memory
 	nats     *broker
-
-	misled string // the program whose clock can be wrong, "" if there is none
-	off    string // by how much it is
 }
 
 // database is Postgres. With a disk of its own, that can be filled.
@@ -87,48 +85,40 @@ type database struct {
 	*postgres.Server
 	options postgres.Options
 	disk    string
-	url     string
 }
 
 func (d *database) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	return again(&d.url, func() (string, error) {
-		server, err := postgres.Start(ctx, d.options)
-		if err != nil {
-			return "", err
-		}
-		d.Server = server
-		return server.URL(), nil
-	})
+	return startAgain(&d.Server, func() (*postgres.Server, error) { return postgres.Start(ctx, d.options) })
 }
 
 // memory is Redis.
 type memory struct {
 	*redis.Server
 	options redis.Options
-	url     string
 }
 
 func (m *memory) start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
-	return again(&m.url, func() (string, error) {
-		server, err := redis.Start(ctx, m.options)
-		if err != nil {
-			return "", err
-		}
-		m.Server = server
-		return server.URL(), nil
-	})
+	return startAgain(&m.Server, func() (*redis.Server, error) { return redis.Start(ctx, m.options) })
 }
 
-// broker is NATS, which serves in a process of its own.
+// broker is NATS.
 type broker struct {
 	dir string
+	*natsServer
+}
+
+// natsServer serves in a process of its own.
+type natsServer struct {
 	*proc.Child
 	url string
 }
+
+// URL returns its connection string.
+func (n *natsServer) URL() string { return n.url }
 
 // servingNATS makes this test binary a NATS server in that folder, until it is killed.
 const servingNATS = "CHAOS_NATS_DIR"
@@ -146,71 +136,79 @@ func serveNATS(dir string) error {
 	select {}
 }
 
-func (b *broker) start() error {
+func (b *broker) start() error { return startAgain(&b.natsServer, b.serve) }
+
+func (b *broker) serve() (*natsServer, error) {
 	log, err := os.Create(filepath.Join(b.dir, "log"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	command := exec.Command(self)
 	command.Env = append(os.Environ(), servingNATS+"="+b.dir)
 	command.Stdout, command.Stderr = log, log
-	return again(&b.url, func() (string, error) {
-		if b.Child, err = proc.Start(command); err != nil {
-			return "", err
+	child, err := proc.Start(command)
+	if err != nil {
+		return nil, err
+	}
+	var printed []byte
+	for deadline := time.Now().Add(startWithin); !strings.HasPrefix(string(printed), "nats://") || !strings.HasSuffix(string(printed), "\n"); kit.Pause(poll) {
+		if time.Now().After(deadline) || child.Gone() {
+			return nil, errors.Join(fmt.Errorf("NATS does not start: %s", printed), child.End())
 		}
-		var printed []byte
-		for deadline := time.Now().Add(startWithin); !strings.HasPrefix(string(printed), "nats://") || !strings.HasSuffix(string(printed), "\n"); kit.Pause(poll) {
-			if time.Now().After(deadline) || b.Gone() {
-				return "", fmt.Errorf("NATS does not start: %s", printed)
-			}
-			if printed, err = os.ReadFile(log.Name()); err != nil {
-				return "", err
-			}
-		}
-		return strings.TrimSpace(string(printed)), nil
-	})
-}
-
-// again starts a server at the address where it was, "" the first time, and notes where it
-// is. A child of a killed Postgres may hold the port a moment longer, and Postgres would
-// take another one, where the links of the processes do not lead.
-func again(address *string, start func() (string, error)) error {
-	was := *address
-	if was != "" {
-		u, err := url.Parse(was)
-		if err != nil {
-			return err
-		}
-		port, err := strconv.Atoi(u.Port())
-		if err != nil {
-			return err
-		}
-		for deadline := time.Now().Add(startWithin); ; kit.Pause(poll) {
-			free, err := proc.FreePort(port)
-			if err != nil {
-				return err
-			}
-			if free == port {
-				break
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("another program has %s, where a server was", u.Host)
-			}
+		if printed, err = os.ReadFile(log.Name()); err != nil {
+			return nil, errors.Join(err, child.End())
 		}
 	}
-	is, err := start()
+	return &natsServer{child, strings.TrimSpace(string(printed))}, nil
+}
+
+// startAgain starts a server where the one before it was, if there was one. A child of a
+// killed Postgres may hold the port a moment longer, and Postgres would take another one,
+// where the links of the processes do not lead.
+func startAgain[S interface {
+	comparable
+	URL() string
+}](server *S, start func() (S, error)) error {
+	var none S
+	before := *server
+	if before != none {
+		if err := awaitPort(before.URL()); err != nil {
+			return err
+		}
+	}
+	now, err := start()
 	if err != nil {
 		return err
 	}
-	if *address = is; was != "" && was != is {
-		return fmt.Errorf("a server came back at another port than it had, %s", was)
+	if *server = now; before != none && before.URL() != now.URL() {
+		return errors.New("a server came back at another address than it had")
 	}
 	return nil
+}
+
+// awaitPort waits until no program has the port of a URL.
+func awaitPort(address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(startWithin); ; kit.Pause(poll) {
+		if free, err := proc.FreePort(port); err != nil || free == port {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("another program has %s, where a server was", u.Host)
+		}
+	}
 }
 
 const poll = 10 * time.Millisecond
@@ -335,7 +333,7 @@ func (w *lone) linked(name, function string) *process {
 	p := w.process(name, function, map[string]string{
 		"DATABASE_URL": through("postgres", w.postgres.URL()),
 		"REDIS_URL":    through("redis", w.redis.URLAs(functions.TogetherUser)),
-		"NATS_URL":     through("nats", as(functions.TogetherUser, w.nats.url)),
+		"NATS_URL":     through("nats", as(functions.TogetherUser, w.nats.URL())),
 	})
 	p.links = links
 	return p
