@@ -211,16 +211,14 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 		return "GET /v1/me HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " + token[:len(token)-8] + end + "\r\n\r\n"
 	}
 	var tokens atomic.Int64
-	body := func(user, key string) string {
-		return fmt.Sprintf(`{"user_id":%q,"stock_keeping_unit":"item1","reason":"purchase","purchase_id":%q}`, user, key)
-	}
-	grants := func(key func() string) func() string {
+	grants := func(user, key func() string) func() string {
 		return func() string {
 			k := key()
-			b := body("somebody", k)
+			b := fmt.Sprintf(`{"user_id":%q,"stock_keeping_unit":"item1","reason":"purchase","purchase_id":%q}`, user(), k)
 			return grant + k + fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n%s", len(b), b)
 		}
 	}
+	always := func(text string) func() string { return func() string { return text } }
 	return []abuse{
 		{"bodies of one byte a second", slow, opening, slowly(grant + "1\r\nContent-Length: 10000\r\n\r\n")},
 		{"headers of one byte a second", slow, opening, slowly("GET /v1/me HTTP/1.1\r\nHost: bench\r\nX-Header: ")},
@@ -235,6 +233,7 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 		}},
 		{"wrong tokens, 5,000 a second", 16, time.Second / 5000, asking(16, func() string { return wrong(fmt.Sprintf("%08d", tokens.Add(1))) })},
 		{"one wrong token, 5,000 a second", 16, time.Second / 5000, asking(16, func() string { return wrong("AAAAAAAA") })},
+		{"no misuse: a path that leads nowhere, 5,000 a second", 16, time.Second / 5000, asking(16, func() string { return "GET /nowhere HTTP/1.1\r\nHost: bench\r\n\r\n" })},
 		{"headers of 1 MB, 100 a second", 16, time.Second / 100, func(ctx context.Context, _ int) {
 			s.connected(ctx, func(conn net.Conn) {
 				_, err := conn.Write([]byte("GET /v1/me HTTP/1.1\r\nHost: bench\r\nX-Header: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"))
@@ -243,12 +242,14 @@ func (b *bench) abuses(s *system, token string, players []player) []abuse {
 				}
 			})
 		}},
-		{"grants with one key, 500 a second", 16, time.Second / 500, asking(16, grants(func() string { return "always-the-same" }))},
-		{"grants of one item to one user, 500 a second", 16, time.Second / 500, asking(16, grants(randomKey))},
+		{"grants with one key, 500 a second", 16, time.Second / 500, asking(16, grants(always("somebody"), always("always-the-same")))},
+		{"grants of one item to one user, 500 a second", 16, time.Second / 500, asking(16, grants(always("somebody"), randomKey))},
+		{"no misuse: grants to as many users, 500 a second", 16, time.Second / 500, asking(16, grants(randomUser, randomKey))},
 	}
 }
 
-// manyTickets fills a queue with players who fit nobody.
+// manyTickets fills a queue with players who fit nobody, each in a region of its own, and
+// whose windows widen.
 func (b *bench) manyTickets(ctx context.Context, s *system, others func(context.Context) ([]time.Duration, error)) error {
 	n := min(lot, b.sizes.loaded)
 	q, err := b.queuesAt(s.redis.URL())
@@ -259,7 +260,7 @@ func (b *bench) manyTickets(ctx context.Context, s *system, others func(context.
 	var memory, used [2]float64
 	for i, filled := range []int{0, n} {
 		b.progress("  %d players join", filled)
-		if err := q.holding(filled).within(equals).fill(ctx, rank, filled, apart(n)); err != nil {
+		if err := q.holding(filled).fill(ctx, rank, filled, func(n int) (a, b string) { return attributesOf(2*n, 0), attributesOf(2*n+1, 0) }); err != nil {
 			return err
 		}
 		for range b.sizes.rounds {
@@ -268,6 +269,15 @@ func (b *bench) manyTickets(ctx context.Context, s *system, others func(context.
 				return err
 			}
 			took[i], memory[i] = append(took[i], more...), max(memory[i], most)
+		}
+		states, err := q.States(ctx)
+		if err != nil {
+			return err
+		}
+		for _, state := range states {
+			if state.Mode == rank && state.Waiting != filled {
+				return fmt.Errorf("%d of %d tickets still wait", state.Waiting, filled)
+			}
 		}
 		if used[i], err = q.info(ctx, "memory", "used_memory:"); err != nil {
 			return err
