@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// perHour is how many faults happen in an hour at least.
+const perHour = 3000
+
 // TestChaos lets faults happen for CHAOS_FOR, from CHAOS_SEED, of those whose names match
 // CHAOS_FAULTS, and fails if a promise was broken.
 func TestChaos(t *testing.T) {
@@ -48,7 +51,8 @@ func TestChaos(t *testing.T) {
 	kit.Must(t, err)
 	names, err := regexp.Compile(setting("CHAOS_FAULTS", ""))
 	kit.Must(t, err)
-	say("CHAOS_SEED=%d CHAOS_FOR=%s", seed, length)
+	again := fmt.Sprintf("CHAOS_SEED=%d CHAOS_FOR=%s CHAOS_CLOCKS=%q CHAOS_FAULTS=%q", seed, length, setting("CHAOS_CLOCKS", ""), names)
+	say("%s", again)
 	w := newLone(t, seed)
 	lanes := w.lanes(length, names)
 	w.survives(func() {
@@ -66,8 +70,11 @@ func TestChaos(t *testing.T) {
 		}
 		faults.Wait()
 	})
+	if n := len(w.faults); names.String() == "" && length >= time.Hour && n < perHour {
+		t.Errorf("%d faults happened, want %d an hour", n, perHour)
+	}
 	if t.Failed() {
-		t.Errorf("again: CHAOS_SEED=%d CHAOS_FOR=%s make chaos", seed, length)
+		t.Errorf("again: %s make chaos", again)
 	}
 }
 
@@ -105,7 +112,8 @@ func (w *world) survives(happen func()) {
 	watching.Wait()
 	say("nothing is under way any more, %.1f s after the last fault", quiet.Seconds())
 	w.check()
-	say("checked")
+	remembered := w.remembered()
+	say("checked; Redis remembered %d of %d matched tickets until their players were notified", remembered, len(w.answers["match"]))
 
 	fmt.Fprintf(os.Stderr, "\n%s\n%s\nlongest without an answered grant %.1f s, transfer %.1f s, join %.1f s; quiet after %.1f s\n\n", w.summary(), w.progress(),
 		w.longestPause("grant").Seconds(), w.longestPause("transfer").Seconds(), w.longestPause("join").Seconds(), quiet.Seconds())
@@ -116,6 +124,9 @@ func (w *world) survives(happen func()) {
 		}
 		t.Errorf("%d promises were broken", len(w.broken))
 		w.keepLogs()
+	}
+	if remembered < 100 {
+		t.Errorf("Redis remembered %d matched tickets only: this run shows little of them", remembered)
 	}
 	for _, kind := range []string{"grant", "transfer", "match"} {
 		if n := len(w.answers[kind]); n < 100 {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,9 +41,7 @@ type journal struct {
 	writes  []*write
 	tickets []*ticket
 	faults  []happened
-	flushes []time.Time // when Redis forgot everything
-	// forgetting says that Redis may forget something at any moment.
-	forgetting atomic.Bool
+	losses  []*loss
 	// answers are by kind, and by kind and process.
 	answers map[string][]time.Time
 	retries map[string]int // by why
@@ -67,17 +64,34 @@ func (j *journal) note(h happened) {
 	j.faults = append(j.faults, h)
 }
 
-func (j *journal) forgot() {
+// loss is when Redis forgot, or may have forgotten, what it had answered before. Its end is
+// zero while it may still forget.
+type loss struct{ began, ended time.Time }
+
+// forget begins a loss. A client may notice one before over is called.
+func (j *journal) forget() (over func()) {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
-	j.flushes = append(j.flushes, time.Now())
+	l := &loss{began: time.Now()}
+	j.losses = append(j.losses, l)
+	return func() {
+		j.mutex.Lock()
+		defer j.mutex.Unlock()
+		l.ended = time.Now()
+	}
 }
 
-// forgetful reports whether Redis forgot everything since.
+// forgetful reports whether Redis may have forgotten something since.
 func (j *journal) forgetful(since time.Time) bool {
 	j.mutex.Lock()
 	defer j.mutex.Unlock()
-	return j.forgetting.Load() || slices.ContainsFunc(j.flushes, since.Before)
+	return slices.ContainsFunc(j.losses, func(l *loss) bool { return l.ended.IsZero() || since.Before(l.ended) })
+}
+
+// forgot reports whether Redis may have forgotten a ticket before its player saw how it
+// ended.
+func (j *journal) forgot(t *ticket) bool {
+	return slices.ContainsFunc(j.losses, func(l *loss) bool { return t.joined.Before(l.ended) && l.began.Before(t.ended) })
 }
 
 // answered notes when something of a kind was answered, by which process.
@@ -93,17 +107,20 @@ func (j *journal) answered(kind string, by *process) {
 type write struct {
 	kind, path, token, key, body string
 	user, item                   string // of grants and revokes
-	from, to                     int64  // of transfers
+	from, to                     int64  // of transfers, as is the amount
+	amount                       string
 	answer                       string // "" if it never was answered
 	status                       int
 }
 
 // ticket is a player's ticket as the player saw it.
 type ticket struct {
-	id, player  string
-	joined      time.Time
-	status      string // the terminal one, or GONE
-	match, peer string
+	id, player    string
+	joined, ended time.Time
+	status        string // the terminal one, or GONE
+	match, peer   string
+	// forgiven is one whose match Redis forgot before its player was notified of it.
+	forgiven bool
 }
 
 // client is somebody who sends requests to either gateway, and repeats them until they
@@ -138,7 +155,7 @@ func (a answer) field(name string) string {
 func (c *client) ask(method, path, token, key, body string) (a answer, known bool) {
 	patient, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
-	ctx, began := patient, time.Now()
+	ctx := patient
 	if c.random.IntN(20) == 0 {
 		ctx, cancel = context.WithTimeout(ctx, between(c.random, time.Millisecond, 20*time.Millisecond))
 		defer cancel()
@@ -163,7 +180,7 @@ func (c *client) ask(method, path, token, key, body string) (a answer, known boo
 	response, err := http.DefaultClient.Do(request)
 	if err != nil && patient.Err() != nil {
 		c.retry("none within " + answerWithin.String())
-		c.note(happened{fmt.Sprintf("%s %s of gateway %s is not answered", method, path, gateway.name), began, time.Now()})
+		say("%s %s of gateway %s is not answered within %s", method, path, gateway.name, answerWithin)
 		return a, false
 	}
 	if err != nil {
@@ -314,11 +331,11 @@ func (c *client) pay(ctx context.Context, own int, all []payer) {
 		}
 		to := (own + 1 + c.random.IntN(len(all)-1)) % len(all)
 		w := write{kind: "transfer", path: "/v1/transfers", token: all[own].token, key: a.field("idempotencyKey"), from: all[own].account, to: all[to].account}
-		amount := fmt.Sprintf("%d.%04d", c.random.IntN(40), 1+c.random.IntN(9999))
+		w.amount = fmt.Sprintf("%d.%04d", c.random.IntN(40), 1+c.random.IntN(9999))
 		if c.random.IntN(20) == 0 {
-			amount = "1000000" // more than there is
+			w.amount = "1000000.0000" // more than there is
 		}
-		w.body = fmt.Sprintf(`{"fromAccountId":%d,"toAccountId":%d,"amount":%s}`, w.from, w.to, amount)
+		w.body = fmt.Sprintf(`{"fromAccountId":%d,"toAccountId":%d,"amount":%s}`, w.from, w.to, w.amount)
 		c.send(ctx, w)
 	}
 }
@@ -340,6 +357,10 @@ func (c *client) play(ctx context.Context, token, user string) {
 			_, other, _ := strings.Cut(a.field("detail"), "with ticket ")
 			other, _, _ = strings.Cut(other, ";")
 			c.until(ctx, http.MethodDelete, system.TicketPath(other), token, "", "")
+			t.id, t.status, t.joined, t.ended = other, "GONE", t.joined.Add(-silentFor), time.Now()
+			c.mutex.Lock()
+			c.tickets = append(c.tickets, t)
+			c.mutex.Unlock()
 			continue
 		}
 		if t.id = a.field("ticket_id"); a.status != http.StatusCreated || t.id == "" {
@@ -391,7 +412,7 @@ func (c *client) await(ctx context.Context, t *ticket, token string) {
 			status = "GONE"
 		}
 		c.mutex.Lock()
-		t.status, t.match, t.peer = status, match, strings.Trim(peer, "[]")
+		t.status, t.match, t.peer, t.ended = status, match, strings.Trim(peer, "[]"), time.Now()
 		c.mutex.Unlock()
 		if status == "MATCHED" {
 			c.answered("match", a.by)

@@ -75,7 +75,6 @@ func (w *lone) processFaults() []fault {
 		}},
 		{"rolling restart", 0, 0, func(*rand.Rand) (func() error, error) {
 			for _, p := range w.gateways {
-				began := time.Now()
 				if err := p.child.Process.Signal(syscall.SIGTERM); err != nil {
 					return nil, err
 				}
@@ -91,7 +90,6 @@ func (w *lone) processFaults() []fault {
 						return nil, fmt.Errorf("%s ends after SIGTERM with %w: %s", p.name, err, said)
 					}
 					say("%s cut off a request that outlived SHUTDOWN_GRACE", p.name)
-					w.note(happened{"request cut off by a rolling restart", began, time.Now()})
 				}
 				if err := p.start(); err != nil {
 					return nil, err
@@ -242,11 +240,10 @@ func (w *lone) redisFaults() []fault {
 			return w.redis.Resume, w.redis.Pause()
 		}},
 		{"Redis' store lost", 0, 0, func(*rand.Rand) (func() error, error) {
-			w.forgetting.Store(true) // a client may notice before this goes on
-			defer w.forgetting.Store(false)
+			over := w.forget()
 			err := client.FlushAll(ctx).Err()
-			w.forgot()
-			return nil, err
+			over()
+			return nil, errors.Join(err, w.forgive())
 		}},
 		{"Redis full", 100 * time.Millisecond, noLonger, func(*rand.Rand) (func() error, error) {
 			return func() error { return client.ConfigSet(ctx, "maxmemory", "0").Err() }, client.ConfigSet(ctx, "maxmemory", "1").Err()

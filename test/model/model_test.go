@@ -82,8 +82,8 @@ func (s spin) check(t *testing.T, model, define string) string {
 	}
 	run(s.program, arguments...)
 	run(s.compiler, "-O2", "-o", "pan", "pan.c")
-	arguments = []string{"-m100000"} // steps of one order
-	if model == "lease" {            // which promises that something happens
+	arguments = []string{"-b", "-m100000"} // steps of one order, and with more it is an error
+	if model == "lease" {                  // which promises that something happens
 		arguments = append(arguments, "-a", "-f")
 	}
 	found := run("./pan", arguments...)

@@ -36,7 +36,7 @@ func backUp(t *testing.T) *backups {
 	b.archive, b.base = filepath.Join(filepath.Dir(b.data), "archive"), filepath.Join(filepath.Dir(b.data), "base")
 	kit.Must(t, os.Mkdir(b.archive, 0o700))
 	b.own(b.archive)
-	for _, sql := range []string{`ALTER SYSTEM SET archive_mode = on`, fmt.Sprintf(`ALTER SYSTEM SET archive_command = 'cp %%p %s/%%f'`, b.archive)} {
+	for _, sql := range []string{`ALTER SYSTEM SET archive_mode = on`, `ALTER SYSTEM SET archive_timeout = '1s'`, fmt.Sprintf(`ALTER SYSTEM SET archive_command = 'cp %%p %s/%%f'`, b.archive)} {
 		_, err := pool.Exec(t.Context(), sql)
 		kit.Must(t, err)
 	}
@@ -56,10 +56,24 @@ func (b *backups) take() {
 	}
 }
 
-// restore replaces the server's data by what it was at a moment.
+// lose kills the server and takes its disk away, as soon as its log so far is archived.
+func (b *backups) lose() {
+	b.t.Helper()
+	pool := kit.Connect(b.t, b.server.URL())
+	defer pool.Close()
+	var last string
+	kit.Must(b.t, pool.QueryRow(b.t.Context(), `SELECT pg_walfile_name(pg_logical_emit_message(false, 'the', 'end'))`).Scan(&last))
+	kit.Eventually(b.t, "the log is archived", func() (archived bool) {
+		kit.Must(b.t, pool.QueryRow(b.t.Context(), `SELECT coalesce(last_archived_wal ~ '^[0-9A-F]{24}$' AND last_archived_wal >= $1, false) FROM pg_stat_archiver`, last).Scan(&archived))
+		return archived
+	})
+	kit.Must(b.t, b.server.Kill())
+	kit.Must(b.t, os.Rename(b.data, b.base+".lost"))
+}
+
+// restore loses the server's data, and has what it was at a moment instead.
 func (b *backups) restore(moment string) {
 	b.t.Helper()
-	kit.Must(b.t, b.server.Stop())
 	settings, err := os.OpenFile(filepath.Join(b.base, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	kit.Must(b.t, err)
 	// Nobody may read what is not restored yet.
@@ -68,7 +82,7 @@ func (b *backups) restore(moment string) {
 	kit.Must(b.t, settings.Close())
 	kit.Must(b.t, os.WriteFile(filepath.Join(b.base, "recovery.signal"), nil, 0o600))
 	b.own(b.base)
-	kit.Must(b.t, os.Rename(b.data, b.base+".lost"))
+	b.lose()
 	kit.Must(b.t, os.Rename(b.base, b.data))
 	b.server.Start()
 }
