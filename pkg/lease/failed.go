@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,14 +83,21 @@ func (f Finished) values(filter act.Filter) ([]any, error) {
 // place is a row's place in the order of failing.
 func place(at time.Time, id uuid.UUID) string { return fmt.Sprintf("%d %s", at.UnixMicro(), id) }
 
-// readPlace is the opposite of place.
+// latest is the end of time.
+var latest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// readPlace is the opposite of place. Its error is cursor.Err.
 func readPlace(text string) (at time.Time, id uuid.UUID, err error) {
 	micros, rest, _ := strings.Cut(text, " ")
-	var n int64
-	if _, err = fmt.Sscan(micros, &n); err == nil {
+	n, err := strconv.ParseInt(micros, 10, 64)
+	if err == nil {
 		id, err = uuid.Parse(rest)
 	}
-	return time.UnixMicro(n).UTC(), id, err
+	// Postgres takes no time that is further away than it knows.
+	if err != nil || n < 0 || n > latest.UnixMicro() {
+		return at, id, cursor.Err
+	}
+	return time.UnixMicro(n).UTC(), id, nil
 }
 
 // List returns up to limit FAILED rows that fit a filter, the latest failure first, and
@@ -99,14 +107,14 @@ func (f Finished) List(ctx context.Context, filter act.Filter, from string, limi
 	if err != nil {
 		return nil, "", err
 	}
-	before, beforeID := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), uuid.Max
+	before, beforeID := latest, uuid.Max
 	if from != "" {
 		text, err := cursor.ReadText(from)
 		if err == nil {
 			before, beforeID, err = readPlace(text)
 		}
 		if err != nil {
-			return nil, "", cursor.Err
+			return nil, "", err
 		}
 	}
 	limit = cursor.Limit(limit)

@@ -111,24 +111,27 @@ func TestFailover(t *testing.T) {
 }
 
 func (w *replicated) failures() []failure {
-	// leader calls do with the machine that has Postgres' primary.
-	leader := func(do func(m *machine) (end func() error, err error)) func() (end func() error, err error) {
+	// on calls do with a machine that is found when the failure begins.
+	on := func(find func() (*machine, error), do func(m *machine) (end func() error, err error)) func() (end func() error, err error) {
 		return func() (func() error, error) {
-			m, _ := w.primary()
-			if m == nil {
-				return nil, errors.New("Postgres has no primary")
+			m, err := find()
+			if err != nil {
+				return nil, err
 			}
 			return do(m)
 		}
 	}
 	byItself := func() error { return nil }
-	killed := func(s *service) (end func() error, err error) { return s.start, s.kill() }
+	killed := func(services map[*machine]*service) func(m *machine) (end func() error, err error) {
+		return func(m *machine) (func() error, error) { return services[m].start, services[m].kill() }
+	}
+	cutOff := func(m *machine) (end func() error, err error) { return m.rejoin, m.isolate() }
 	return []failure{
-		{name: "Postgres' primary killed, Patroni restarts it", within: postgresWithin, begin: leader(func(m *machine) (func() error, error) {
+		{name: "Postgres' primary killed, Patroni restarts it", within: postgresWithin, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) {
 			return byItself, killProgram("postgres", m.dir+"/postgres/data")
 		})},
-		{name: "Postgres' primary and its Patroni killed", within: postgresWithin, begin: leader(func(m *machine) (func() error, error) { return killed(w.postgres[m]) })},
-		{name: "switchover of Postgres", within: postgresWithin, begin: leader(func(m *machine) (func() error, error) {
+		{name: "Postgres' primary and its Patroni killed", within: postgresWithin, begin: on(w.postgresPrimary, killed(w.postgres))},
+		{name: "switchover of Postgres", within: postgresWithin, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) {
 			response, err := http.Post("http://"+m.at(patroniPort)+"/switchover", "application/json", strings.NewReader(`{"leader":"`+m.name+`"}`))
 			if err == nil {
 				err = response.Body.Close()
@@ -138,39 +141,50 @@ func (w *replicated) failures() []failure {
 			}
 			return byItself, err
 		})},
-		{name: "stream's leader killed", within: storeWithin, begin: func() (func() error, error) {
-			streams, err := w.streams()
-			for _, info := range streams {
-				if info.Config.Name == msjetstream.StreamName(event.EntitlementSubject) {
-					for _, m := range w.machines {
-						if strings.HasSuffix(info.Cluster.Leader, m.address) {
-							return killed(w.nats[m])
-						}
-					}
+		{name: "stream's leader killed", within: storeWithin, begin: on(w.streamLeader, killed(w.nats))},
+		{name: "primary of the queues' Redis killed", within: storeWithin, loses: true, begin: on(w.queuePrimary, killed(w.queues))},
+		{name: "primary of the sessions' Redis killed", within: storeWithin, begin: on(w.sessionPrimary, killed(w.sessions))},
+		{name: "machine with Postgres' primary killed", within: postgresWithin, loses: true, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) { return m.start, m.kill() })},
+		{name: "machine with Postgres' primary unplugged", within: postgresWithin, loses: true, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) { return m.plug, m.unplug() })},
+		// Cut off from the other machines, and not from clients. Each may have Postgres' primary.
+		{name: "machine with Postgres' primary cut off", within: postgresWithin, loses: true, begin: on(w.postgresPrimary, cutOff)},
+		{name: "machine with the stream's leader cut off", within: postgresWithin, loses: true, begin: on(w.streamLeader, cutOff)},
+		{name: "machine with the primary of the queues' Redis cut off", within: postgresWithin, loses: true, begin: on(w.queuePrimary, cutOff)},
+		{name: "machine with the primary of the sessions' Redis cut off", within: postgresWithin, loses: true, begin: on(w.sessionPrimary, cutOff)},
+	}
+}
+
+// postgresPrimary is the machine whose Postgres takes writes.
+func (w *replicated) postgresPrimary() (*machine, error) {
+	m, _ := w.primary()
+	if m == nil {
+		return nil, errors.New("Postgres has no primary")
+	}
+	return m, nil
+}
+
+// streamLeader is the machine whose NATS leads the stream of entitlements.
+func (w *replicated) streamLeader() (*machine, error) {
+	streams, err := w.streams()
+	for _, info := range streams {
+		if info.Config.Name == msjetstream.StreamName(event.EntitlementSubject) {
+			for _, m := range w.machines {
+				if strings.HasSuffix(info.Cluster.Leader, m.address) {
+					return m, nil
 				}
 			}
-			return nil, fmt.Errorf("no leader: %w", err)
-		}},
-		{name: "primary of the queues' Redis killed", within: storeWithin, loses: true, begin: func() (func() error, error) {
-			// The one that has the queue of rank.
-			client := w.nodes[w.machines[0].at(queuePort)]
-			slot, err := client.ClusterKeySlot(w.t.Context(), "mm:{rank}").Result()
-			if err != nil {
-				return nil, err
-			}
-			return killed(w.queues[w.machines[(int(slot)*len(w.machines)+len(w.machines)-1)/slots]])
-		}},
-		{name: "primary of the sessions' Redis killed", within: storeWithin, begin: func() (func() error, error) {
-			m, lacks := w.sessionPrimary()
-			if lacks != "" {
-				return nil, errors.New(lacks)
-			}
-			return killed(w.sessions[m])
-		}},
-		{name: "machine with Postgres' primary killed", within: postgresWithin, loses: true, begin: leader(func(m *machine) (func() error, error) { return m.start, m.kill() })},
-		{name: "machine with Postgres' primary unplugged", within: postgresWithin, loses: true, begin: leader(func(m *machine) (func() error, error) { return m.plug, m.unplug() })},
-		{name: "machine with Postgres' primary cut off from the others, not from clients", within: postgresWithin, loses: true, begin: leader(func(m *machine) (func() error, error) { return m.rejoin, m.isolate() })},
+		}
 	}
+	return nil, fmt.Errorf("no leader: %w", err)
+}
+
+// queuePrimary is the machine whose Redis has the queue of rank.
+func (w *replicated) queuePrimary() (*machine, error) {
+	slot, err := w.nodes[w.machines[0].at(queuePort)].ClusterKeySlot(w.t.Context(), "mm:{rank}").Result()
+	if err != nil {
+		return nil, err
+	}
+	return w.machines[(int(slot)*len(w.machines)+len(w.machines)-1)/slots], nil
 }
 
 // told notes when notifications were accepted, which needs NATS.

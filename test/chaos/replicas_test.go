@@ -475,25 +475,28 @@ func (w *replicated) queuesLack() string {
 }
 
 // sessionPrimary is the machine with the Redis that takes sessions.
-func (w *replicated) sessionPrimary() (primary *machine, lacks string) {
+func (w *replicated) sessionPrimary() (*machine, error) {
+	var primary *machine
 	for _, m := range w.machines[:2] {
 		info, err := w.nodes[m.at(sessionPort)].Info(context.Background(), "replication").Result()
 		if err != nil {
-			return nil, err.Error()
+			return nil, err
 		}
 		if strings.Contains(info, "role:master") && strings.Contains(info, "state=online") {
 			primary = m
 		}
 	}
 	if primary == nil {
-		lacks = "the Redis of sessions has no replica"
+		return nil, errors.New("the Redis of sessions has no replica")
 	}
-	return primary, lacks
+	return primary, nil
 }
 
 func (w *replicated) sessionsLack() string {
-	_, lacks := w.sessionPrimary()
-	return lacks
+	if _, err := w.sessionPrimary(); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // streams returns what the broker knows about all streams.
