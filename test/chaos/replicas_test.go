@@ -64,6 +64,8 @@ type replicated struct {
 	queues   map[*machine]*service // the primaries, as long as nothing failed
 	sessions map[*machine]*service
 	nodes    map[string]*goredis.Client // by address
+	behind   map[string]time.Time       // since when a stream has a replica that is behind
+	ledAnew  int                        // streams of which another replica became the leader
 	alone    time.Time                  // since when Postgres has no synchronous standby
 	remade   int                        // standbys that did not find back
 }
@@ -72,7 +74,7 @@ func newReplicated(t *testing.T, seed uint64) *replicated {
 	t.Helper()
 	w := &replicated{
 		world: newWorld(t, seed), postgres: map[*machine]*service{}, nats: map[*machine]*service{}, queues: map[*machine]*service{},
-		sessions: map[*machine]*service{}, nodes: map[string]*goredis.Client{},
+		sessions: map[*machine]*service{}, nodes: map[string]*goredis.Client{}, behind: map[string]time.Time{},
 	}
 	var err error
 	w.account, err = home.ServerAccount()
@@ -501,24 +503,35 @@ func (w *replicated) sessionsLack() string {
 
 // streams returns what the broker knows about all streams.
 func (w *replicated) streams() (list []*jetstream.StreamInfo, err error) {
+	err = w.withBroker(func(ctx context.Context, conn *natsgo.Conn) error {
+		js, err := jetstream.New(conn)
+		if err != nil {
+			return err
+		}
+		all := js.ListStreams(ctx)
+		for info := range all.Info() {
+			list = append(list, info)
+		}
+		return all.Err()
+	})
+	return list, err
+}
+
+func (w *replicated) withBroker(do func(ctx context.Context, conn *natsgo.Conn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*askWithin)
 	defer cancel()
 	conn, err := natsgo.Connect(w.brokers("miniserver"), natsgo.Timeout(askWithin))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return nil, err
-	}
-	all := js.ListStreams(ctx)
-	for info := range all.Info() {
-		list = append(list, info)
-	}
-	return list, all.Err()
+	return do(ctx, conn)
 }
 
+// natsLacks also does what an operator does with a stream that has had a replica behind for
+// long: it has another one lead it. After a partition, a leader and a replica may wait for
+// each other without end (nats-server 2.15.2: "snapshot can not be installed while catchups
+// running" and "Expected first catchup entry to be a snapshot").
 func (w *replicated) natsLacks() string {
 	streams, err := w.streams()
 	if err != nil {
@@ -530,9 +543,23 @@ func (w *replicated) natsLacks() string {
 		}
 		for _, peer := range info.Cluster.Replicas {
 			if !peer.Current || peer.Offline {
-				return "stream " + info.Config.Name + " is not current at " + peer.Name
+				if w.behind[info.Config.Name].IsZero() {
+					w.behind[info.Config.Name] = time.Now()
+				}
+				if time.Since(w.behind[info.Config.Name]) > behindFor {
+					delete(w.behind, info.Config.Name)
+					w.ledAnew++
+					if err := w.withBroker(func(ctx context.Context, conn *natsgo.Conn) error {
+						_, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, nil)
+						return err
+					}); err != nil {
+						return "NATS: " + err.Error()
+					}
+				}
+				return fmt.Sprintf("stream %s of leader %s is %d behind at %s", info.Config.Name, info.Cluster.Leader, peer.Lag, peer.Name)
 			}
 		}
+		delete(w.behind, info.Config.Name)
 	}
 	return ""
 }

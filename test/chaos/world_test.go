@@ -124,7 +124,7 @@ func (n *natsServer) URL() string { return n.url }
 const servingNATS = "CHAOS_NATS_DIR"
 
 func serveNATS(dir string) error {
-	options := nats.Options{Dir: dir, Users: functions.Users()}
+	options := nats.Options{Dir: dir, Users: functions.Users(), Complain: os.Stdout}
 	if host := os.Getenv(natsHost); host != "" {
 		options.Host, options.Port, options.Peers, options.Password = host, natsPort, strings.Split(os.Getenv(natsPeers), ","), password
 	}

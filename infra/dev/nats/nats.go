@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -42,6 +43,8 @@ type Options struct {
 	// Users have the rights given here and no others; the user of [Server.URL] may do
 	// everything. All have its password.
 	Users map[string]rights.Rights
+	// Complain, if set, gets what the server warns of.
+	Complain io.Writer
 }
 
 // Server is a NATS server with JetStream inside this process.

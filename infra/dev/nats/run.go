@@ -1,9 +1,11 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -76,7 +78,7 @@ func (n *Server) run(port int) error {
 	if err != nil {
 		return err
 	}
-	said := &complaints{}
+	said := &complaints{to: cmp.Or[io.Writer](n.o.Complain, io.Discard)}
 	s.SetLoggerV2(said, false, false, false)
 	s.Start() // returns once it listens, or has given up
 	if complaint := said.first(); complaint != nil {
@@ -107,8 +109,11 @@ func shutdown(s *server.Server) error {
 	}
 }
 
-// complaints drops everything that a server logs, except its reasons for not starting.
+// complaints drops everything that a server logs, except its reasons for not starting and,
+// for those who want them, its warnings.
 type complaints struct {
+	to io.Writer
+
 	mu    sync.Mutex
 	fatal error
 }
@@ -134,8 +139,14 @@ func (l *complaints) Fatalf(format string, args ...any) {
 	}
 }
 
+func (l *complaints) Warnf(format string, args ...any) { l.Errorf(format, args...) }
+
+func (l *complaints) Errorf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.to, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+}
+
 func (*complaints) Noticef(string, ...any) {}
-func (*complaints) Warnf(string, ...any)   {}
-func (*complaints) Errorf(string, ...any)  {}
 func (*complaints) Debugf(string, ...any)  {}
 func (*complaints) Tracef(string, ...any)  {}
