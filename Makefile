@@ -54,7 +54,7 @@ chaos: ## Have everything fail at once under load, for CHAOS_FOR (90s), and chec
 	$(CHAOS) TestChaos
 
 .PHONY: chaos-long
-chaos-long: ## The same for an hour, clocks that are wrong for as long among the faults
+chaos-long: ## The same for an hour, with clocks an hour wrong among the faults
 	CHAOS_FOR=60m CHAOS_CLOCKS=1h $(CHAOS) TestChaos
 
 .PHONY: ha

@@ -106,8 +106,7 @@ func (w *world) pending() string {
 	return strings.Join(list, ", ")
 }
 
-// untold returns the tickets whose match their player was not notified of, although Redis
-// did not forget it before.
+// untold returns the tickets whose players must be notified of a match, and were not.
 func (w *world) untold() (list []*ticket, err error) {
 	rows, err := w.admin.Query(context.Background(), `SELECT user_id || ' ' || (payload->>'match_id') FROM notification.notifications WHERE event_type = 'MatchMade'`)
 	if err != nil {
@@ -121,17 +120,21 @@ func (w *world) untold() (list []*ticket, err error) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	for _, t := range w.tickets {
-		if _, found := slices.BinarySearch(told, t.player+" "+t.match); !found && t.match != "" && !t.forgiven && !w.forgot(t) {
+		if _, found := slices.BinarySearch(told, t.player+" "+t.match); !found && w.owed(t) {
 			list = append(list, t)
 		}
 	}
 	return list, nil
 }
 
-// remembered counts the tickets whose match untold judges.
+// owed reports whether the player of a ticket must be notified of a match: Redis did not
+// forget it before.
+func (w *world) owed(t *ticket) bool { return t.match != "" && !t.forgiven && !w.forgot(t) }
+
+// remembered counts the tickets whose players must be notified.
 func (w *world) remembered() (n int) {
 	for _, t := range w.tickets {
-		if t.match != "" && !t.forgiven && !w.forgot(t) {
+		if w.owed(t) {
 			n++
 		}
 	}

@@ -30,7 +30,7 @@ const (
 	away           = 30 * time.Second
 	postgresWithin = 15 * time.Second
 	storeWithin    = 5 * time.Second
-	notifiedWithin = 25 * time.Second
+	notifiedWithin = 28 * time.Second
 	// behindFor is how long a replica of a stream may be behind until something is done.
 	behindFor = 20 * time.Second
 	// wholeWithin bounds how long it may take until everything has its replicas again.
@@ -83,6 +83,7 @@ func TestFailover(t *testing.T) {
 					err = end()
 				}
 				if err != nil {
+					over()
 					t.Errorf("%s: %v", f.name, err)
 					return
 				}
@@ -112,7 +113,7 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	fmt.Fprintf(os.Stderr, "%s\n", w.table())
-	if t.Failed() {
+	if t.Failed() && len(w.broken) == 0 { // otherwise they are kept
 		w.keepLogs()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -532,34 +533,41 @@ func (w *replicated) withBroker(do func(ctx context.Context, conn *natsgo.Conn) 
 // long: it has another one lead it. After a partition, a leader and a replica may wait for
 // each other without end (nats-server 2.15.2: "snapshot can not be installed while catchups
 // running" and "Expected first catchup entry to be a snapshot").
-func (w *replicated) natsLacks() string {
+func (w *replicated) natsLacks() (lacks string) {
 	streams, err := w.streams()
 	if err != nil {
 		return "NATS: " + err.Error()
 	}
 	for _, info := range streams {
+		name := info.Config.Name
 		if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) != 2 {
-			return "stream " + info.Config.Name + " has no leader or not two replicas"
+			lacks = "stream " + name + " has no leader or not two replicas"
+			continue
 		}
-		for _, peer := range info.Cluster.Replicas {
-			if !peer.Current || peer.Offline {
-				if w.behind[info.Config.Name].IsZero() {
-					w.behind[info.Config.Name] = time.Now()
-				}
-				if time.Since(w.behind[info.Config.Name]) > behindFor {
-					delete(w.behind, info.Config.Name)
-					w.ledAnew++
-					if err := w.withBroker(func(ctx context.Context, conn *natsgo.Conn) error {
-						_, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, nil)
-						return err
-					}); err != nil {
-						return "NATS: " + err.Error()
-					}
-				}
-				return fmt.Sprintf("stream %s of leader %s is %d behind at %s", info.Config.Name, info.Cluster.Leader, peer.Lag, peer.Name)
-			}
+		late := slices.IndexFunc(info.Cluster.Replicas, func(peer *jetstream.PeerInfo) bool { return !peer.Current || peer.Offline })
+		if late < 0 {
+			delete(w.behind, name)
+			continue
 		}
-		delete(w.behind, info.Config.Name)
+		lacks = fmt.Sprintf("stream %s of leader %s is %d behind at %s", name, info.Cluster.Leader, info.Cluster.Replicas[late].Lag, info.Cluster.Replicas[late].Name)
+		if w.behind[name].IsZero() {
+			w.behind[name] = time.Now()
+		}
+		if time.Since(w.behind[name]) > behindFor && w.leadAnew(name) == nil {
+			delete(w.behind, name)
+			w.ledAnew++
+		}
 	}
-	return ""
+	return lacks
+}
+
+// leadAnew has another replica of a stream lead it.
+func (w *replicated) leadAnew(stream string) error {
+	return w.withBroker(func(ctx context.Context, conn *natsgo.Conn) error {
+		said, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil)
+		if err == nil && !strings.Contains(string(said.Data), `"success":true`) {
+			err = errors.New(string(said.Data))
+		}
+		return err
+	})
 }

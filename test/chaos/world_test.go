@@ -124,9 +124,10 @@ func (n *natsServer) URL() string { return n.url }
 const servingNATS = "CHAOS_NATS_DIR"
 
 func serveNATS(dir string) error {
-	options := nats.Options{Dir: dir, Users: functions.Users(), Complain: os.Stdout}
+	options := nats.Options{Dir: dir, Users: functions.Users()}
 	if host := os.Getenv(natsHost); host != "" {
 		options.Host, options.Port, options.Peers, options.Password = host, natsPort, strings.Split(os.Getenv(natsPeers), ","), password
+		options.Complain = os.Stdout
 	}
 	server, err := nats.Start(context.Background(), options)
 	if err != nil {

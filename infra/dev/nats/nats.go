@@ -61,8 +61,8 @@ type Server struct {
 
 // Start returns a NATS server, ready for connections, whose streams are
 // kept in files in Dir (8 GiB at most, and 256 MiB in memory). It handles no
-// signals and prints nothing. A Dir serves one NATS at a time: a second one gets
-// [proc.ErrInUse]. ctx bounds the start only.
+// signals and prints nothing, except to Complain. A Dir serves one NATS at a time: a
+// second one gets [proc.ErrInUse]. ctx bounds the start only.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	dir, err := home.Make(o.Dir)
 	if err != nil {
