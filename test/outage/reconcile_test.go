@@ -78,6 +78,10 @@ func TestWatermarkWaitsForTheUnfinished(t *testing.T) {
 	s.Tick("relay")
 	s.Tick("notify")
 	s.Grant("second", "u_1", "item2")
+	kit.Eventually(t, "both are old enough to be looked for", func() (old bool) {
+		kit.Must(t, s.Pool.QueryRow(t.Context(), `SELECT max(occurred_at) < clock_timestamp() - interval '5 ms' FROM entitlement.outbox_events`).Scan(&old))
+		return old
+	})
 	if report := s.Tick("reconcile"); report.Claimed != 1 {
 		t.Fatalf("reconcile: %+v, want the first row only", report)
 	}
