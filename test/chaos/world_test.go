@@ -178,7 +178,7 @@ func startAgain[S interface {
 	var none S
 	before := *server
 	if before != none {
-		if err := awaitPort(before.URL()); err != nil {
+		if err := kit.AwaitPort(before.URL(), startWithin); err != nil {
 			return err
 		}
 	}
@@ -190,26 +190,6 @@ func startAgain[S interface {
 		return errors.New("a server came back at another address than it had")
 	}
 	return nil
-}
-
-// awaitPort waits until no program has the port of a URL.
-func awaitPort(address string) error {
-	u, err := url.Parse(address)
-	if err != nil {
-		return err
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		return err
-	}
-	for deadline := time.Now().Add(startWithin); ; kit.Pause(poll) {
-		if free, err := proc.FreePort(port); err != nil || free == port {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("another program has %s, where a server was", u.Host)
-		}
-	}
 }
 
 const poll = 10 * time.Millisecond

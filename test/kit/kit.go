@@ -175,6 +175,9 @@ func OwnPostgres(t testing.TB, durable bool) *Postgres {
 // Start starts it again.
 func (p *Postgres) Start() {
 	p.t.Helper()
+	if p.Server != nil {
+		Must(p.t, AwaitPort(p.URL(), startTimeout))
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	var err error

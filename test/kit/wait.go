@@ -1,8 +1,13 @@
 package kit
 
 import (
+	"fmt"
+	"net/url"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/miniserversystem/miniserver/infra/dev/proc"
 )
 
 const (
@@ -50,5 +55,27 @@ func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// AwaitPort waits until no program has the port of a URL, where a server was that starts
+// again: a child of a killed Postgres may hold it a moment longer, and Postgres would take
+// another one.
+func AwaitPort(address string, within time.Duration) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(within); ; Pause(poll) {
+		if free, err := proc.FreePort(port); err != nil || free == port {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("another program has %s, where a server was", u.Host)
+		}
 	}
 }

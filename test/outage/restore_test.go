@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/miniserversystem/miniserver/functions"
 	"github.com/miniserversystem/miniserver/test/kit"
@@ -71,15 +68,6 @@ func (b *backups) lose() {
 		return archived
 	})
 	kit.Must(b.t, b.server.Kill())
-	at, err := pgx.ParseConfig(b.server.URL())
-	kit.Must(b.t, err)
-	kit.Eventually(b.t, "the last of its processes has ended", func() bool {
-		conn, err := net.Dial("tcp", net.JoinHostPort(at.Host, fmt.Sprint(at.Port)))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	})
 	kit.Must(b.t, os.Rename(b.data, b.base+".lost"))
 }
 
