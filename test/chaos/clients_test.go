@@ -289,15 +289,20 @@ func (c *client) grant(ctx context.Context, token string) {
 			c.again(ctx, w)
 			continue
 		}
-		key := uuid.NewString()
-		w := write{kind: "grant", path: system.GrantsPath, token: token, key: key, user: fmt.Sprint("u_", c.random.IntN(users)), item: system.SKU(c.random.IntN(items))}
-		reason := "purchase"
-		if c.random.IntN(3) == 0 {
-			w.path, reason = system.RevokesPath, "refund"
-		}
-		w.body = system.ChangeBody(w.user, w.item, reason, "p_"+key)
-		c.send(ctx, w)
+		c.grantOnce(ctx, token)
 	}
+}
+
+// grantOnce grants or revokes once.
+func (c *client) grantOnce(ctx context.Context, token string) {
+	key := uuid.NewString()
+	w := write{kind: "grant", path: system.GrantsPath, token: token, key: key, user: fmt.Sprint("u_", c.random.IntN(users)), item: system.SKU(c.random.IntN(items))}
+	reason := "purchase"
+	if c.random.IntN(3) == 0 {
+		w.path, reason = system.RevokesPath, "refund"
+	}
+	w.body = system.ChangeBody(w.user, w.item, reason, "p_"+key)
+	c.send(ctx, w)
 }
 
 // visit reads who it is, with a session, until ctx ends.

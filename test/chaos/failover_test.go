@@ -3,8 +3,10 @@
 package chaos_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
@@ -15,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/miniserversystem/miniserver/pkg/event"
 	msjetstream "github.com/miniserversystem/miniserver/pkg/jetstream"
@@ -63,6 +67,7 @@ func TestFailover(t *testing.T) {
 	names, err := regexp.Compile(setting("CHAOS_FAULTS", ""))
 	kit.Must(t, err)
 	w := newReplicated(t, 1)
+	w.costs()
 	w.survives(func() {
 		for range rounds {
 			for _, f := range w.failures() {
@@ -115,6 +120,63 @@ func TestFailover(t *testing.T) {
 	fmt.Fprintf(os.Stderr, "%s\n", w.table())
 	if t.Failed() && len(w.broken) == 0 { // otherwise they are kept
 		w.keepLogs()
+	}
+}
+
+// costs says how long writes one after another take, while nothing fails, with the replicas
+// that they wait for and without them, by turns. The machines have their disks in memory and
+// one switch, so this is what another program costs, not what a network and a disk do.
+func (w *replicated) costs() {
+	const turns, each = 6, 200
+	took := map[string][]time.Duration{}
+	times := func(what string, write func()) {
+		for range each {
+			began := time.Now()
+			write()
+			took[what] = append(took[what], time.Since(began))
+		}
+	}
+	events := func(copies int) error {
+		return w.withBroker(func(_ context.Context, conn *natsgo.Conn) error {
+			ctx := w.t.Context()
+			js, err := jetstream.New(conn)
+			if err != nil {
+				return err
+			}
+			const name = "costs"
+			if _, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Replicas: copies}); err != nil {
+				return err
+			}
+			times(fmt.Sprint("an event's acknowledgement, copies: ", copies), func() {
+				_, failed := js.Publish(ctx, name, make([]byte, 500))
+				err = errors.Join(err, failed)
+			})
+			return errors.Join(err, js.DeleteStream(ctx, name))
+		})
+	}
+	writer := w.client(400)
+	token := w.people.Token(w.t, nil)
+	grants := func(commit string) error {
+		_, err := w.admin.Exec(w.t.Context(), "ALTER SYSTEM SET synchronous_commit = "+commit)
+		if err == nil {
+			_, err = w.admin.Exec(w.t.Context(), "SELECT pg_reload_conf()")
+		}
+		times("a grant's answer, synchronous_commit: "+commit, func() { writer.grantOnce(w.t.Context(), token) })
+		return err
+	}
+	for range turns {
+		for _, copies := range []int{1, 3} {
+			kit.Must(w.t, events(copies))
+		}
+		for _, commit := range []string{"local", "on"} {
+			kit.Must(w.t, grants(commit))
+		}
+	}
+	_, err := w.admin.Exec(w.t.Context(), "ALTER SYSTEM RESET synchronous_commit")
+	kit.Must(w.t, err)
+	for _, what := range slices.Sorted(maps.Keys(took)) {
+		slices.Sort(took[what])
+		say("%s: median %.2f ms", what, took[what][turns*each/2].Seconds()*1e3)
 	}
 }
 
