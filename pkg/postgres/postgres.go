@@ -234,8 +234,8 @@ func Unavailable(err error) bool {
 // errPooler is the advice when a pooler refuses the parameters of a session.
 var errPooler = errors.New("set POSTGRES_EXEC_MODE=exec, which this pooler needs")
 
-// Wrap gives err the operation's name, and turns an unreachable server into a
-// fault that the caller can act on. It returns nil for nil.
+// Wrap gives err the operation's name, and turns an unreachable server, and a conflict that
+// Retry gave up on, into a fault that the caller can act on. It returns nil for nil.
 func Wrap(operation string, err error) error {
 	if err != nil && strings.Contains(err.Error(), "unsupported startup parameter") {
 		err = fmt.Errorf("%w: %w", errPooler, err)
@@ -245,6 +245,11 @@ func Wrap(operation string, err error) error {
 		return nil
 	case Unavailable(err):
 		return fault.Unreachable("The database", fmt.Errorf("%s: %w", operation, err))
+	case Conflicted(err):
+		return &fault.Error{
+			Kind: fault.Unavailable, Code: "unavailable", Detail: "Other requests change the same all the time; send the same request again.",
+			RetryAfter: fault.DefaultRetryAfter, Cause: fmt.Errorf("%s: %w", operation, err),
+		}
 	}
 	return fmt.Errorf("%s: %w", operation, err)
 }

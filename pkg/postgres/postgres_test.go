@@ -348,6 +348,9 @@ func TestRetryIsBounded(t *testing.T) {
 	if tries != 5 || !postgres.Conflicted(err) {
 		t.Errorf("%d tries, %v; want 5 and a conflict", tries, err)
 	}
+	if wrapped := postgres.Wrap("write", err); fault.Of(wrapped) != fault.Unavailable || !errors.Is(wrapped, err) {
+		t.Errorf("a conflict that lasts is answered %v, want fault.Unavailable", wrapped)
+	}
 	tries = 0
 	_ = postgres.Retry(t.Context(), func(context.Context) error { tries++; return errors.New("other") })
 	if tries != 1 {
