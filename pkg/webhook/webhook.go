@@ -189,7 +189,7 @@ func judge(response *http.Response) error {
 // retryAfter parses seconds or a date (RFC 9110, section 10.2.3); 0 if it is neither.
 func retryAfter(value string) time.Duration {
 	if seconds, err := strconv.Atoi(value); err == nil {
-		return time.Duration(min(seconds, int(notification.MaxRetryAfter/time.Second))) * time.Second
+		return time.Duration(max(0, min(seconds, int(notification.MaxRetryAfter/time.Second)))) * time.Second
 	}
 	if date, err := http.ParseTime(value); err == nil {
 		return time.Until(date)

@@ -207,6 +207,7 @@ func TestAnswers(t *testing.T) {
 		"503 after less than 0": {status(503, "Retry-After: -5"), "PENDING", 0, usual},
 		"503 after a year":      {status(503, "Retry-After: 31536000"), "PENDING", 50 * time.Minute, time.Hour},
 		"503 after an overflow": {status(503, "Retry-After: 9223372036854775807"), "PENDING", 50 * time.Minute, time.Hour},
+		"503 long ago":          {status(503, "Retry-After: -10000000000"), "PENDING", 0, usual}, // which overflows
 		"302 is not delivered":  {status(302, "Location: /"), "PENDING", 0, usual},
 		"cut off":               {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "PENDING", 0, usual},
 	} {
