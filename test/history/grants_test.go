@@ -108,6 +108,7 @@ func (i item) with(key string, answer owned) item {
 func TestGrantsAreInOrder(t *testing.T) {
 	t.Parallel()
 	s := system.Start(t, "WAKES=false")
+	var all []porcupine.Operation
 	for _, seed := range seeds(t) {
 		r := newRecord(s, seed)
 		user := fmt.Sprint("u_", seed)
@@ -123,7 +124,13 @@ func TestGrantsAreInOrder(t *testing.T) {
 			last.change(user, change{item: system.SKU(n)}, map[string]int64{})
 		}
 		r.judge(t, itemModel)
+		all = append(all, r.history...)
 	}
+	shows(t, all, "change of a version that was read", func(in change, out owned) bool {
+		return in.ifMatch != 0 && out.status == http.StatusOK && !out.replayed
+	})
+	shows(t, all, "change of a version that is past", func(_ change, out owned) bool { return out.status == http.StatusPreconditionFailed })
+	shows(t, all, "repeated change", func(_ change, out owned) bool { return out.replayed })
 }
 
 // nextChange chooses the client's nth request: to read, to repeat one, or a new one. seen

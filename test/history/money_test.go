@@ -112,6 +112,7 @@ func TestTransfersAreInOrder(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
 	operator := people.Token(t, treasurer)
+	var all []porcupine.Operation
 	for _, seed := range seeds(t) {
 		token, opened := openAccounts(s, people, operator, seed)
 		r := newRecord(s, seed)
@@ -123,7 +124,11 @@ func TestTransfersAreInOrder(t *testing.T) {
 		})
 		r.client(clients).pay(token, opened, payment{from: accounts})
 		r.judge(t, moneyModel)
+		all = append(all, r.history...)
 	}
+	shows(t, all, "transfer", func(_ payment, out paid) bool { return out.status == "SUCCEEDED" && !out.replayed })
+	shows(t, all, "transfer of more than there is", func(_ payment, out paid) bool { return out.code == "INSUFFICIENT_BALANCE" })
+	shows(t, all, "repeated transfer", func(_ payment, out paid) bool { return out.status == "SUCCEEDED" && out.replayed })
 }
 
 // openAccounts opens those of a new player.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -186,6 +187,21 @@ func (r *record) judge(t *testing.T, model porcupine.Model) {
 		t.Logf("%d %12d %12d %s", o.ClientId, o.Call, o.Return, model.DescribeOperation(o.Input, o.Output))
 	}
 	t.Fatalf("no order of these requests explains their answers; see %s, and try again: %s", picture, again)
+}
+
+// shows fails the test if nothing like that is in its histories: then they show less than
+// they are there for.
+func shows[In, Out any](t *testing.T, histories []porcupine.Operation, what string, is func(in In, out Out) bool) {
+	t.Helper()
+	if os.Getenv("HISTORY_SEED") != "" {
+		return // one history need not have everything
+	}
+	if !slices.ContainsFunc(histories, func(o porcupine.Operation) bool {
+		out, answered := o.Output.(Out)
+		return answered && is(o.Input.(In), out)
+	}) {
+		t.Errorf("in %d requests there was no %s", len(histories), what)
+	}
 }
 
 // inTurn has one client do as many requests as rapid chooses, one after the other, and each

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/anishathalye/porcupine"
+
 	"github.com/miniserversystem/miniserver/test/system"
 )
 
@@ -141,6 +143,7 @@ func (l *lobby) leave(c *client) {
 func TestTicketsAreInOrder(t *testing.T) {
 	t.Parallel()
 	s, people := system.StartWithPeople(t, "WAKES=false")
+	var all []porcupine.Operation
 	for _, seed := range seeds(t) {
 		r, l := newRecord(s, seed), newLobby(s, people, seed)
 		r.all(func(c *client) {
@@ -150,7 +153,12 @@ func TestTicketsAreInOrder(t *testing.T) {
 		})
 		l.leave(r.client(clients))
 		r.judge(t, queueModel)
+		all = append(all, r.history...)
 	}
+	shows(t, all, "ticket seen matched", func(in turn, out told) bool { return in.does == "read" && out.now == "MATCHED" })
+	shows(t, all, "cancelled ticket", func(in turn, out told) bool { return in.does == "cancel" && out.now == "CANCELLED" })
+	shows(t, all, "cancel that comes too late", func(in turn, out told) bool { return in.does == "cancel" && out.status == http.StatusConflict })
+	shows(t, all, "repeated join", func(in turn, out told) bool { return in.does == "join" && out.replayed })
 }
 
 // One client's turns are answered as the model says.
