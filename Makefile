@@ -54,8 +54,9 @@ chaos: ## Have everything fail at once under load, for CHAOS_FOR (90s), and chec
 	$(CHAOS) TestChaos
 
 .PHONY: chaos-long
-chaos-long: ## The same for an hour, with clocks an hour wrong among the faults
+chaos-long: ## The same for an hour, with clocks an hour wrong among the faults, and 3,000 histories
 	CHAOS_FOR=60m CHAOS_CLOCKS=1h $(CHAOS) TestChaos
+	HISTORIES=3000 go test -count 1 -timeout 60m $(GO_TEST_FLAGS) ./test/history
 
 .PHONY: ha
 ha: ## Have the primary of each replicated store fail under load, FAILOVER_ROUNDS (2) times in each way (root; minutes)

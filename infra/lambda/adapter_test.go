@@ -79,6 +79,30 @@ func TestRequest(t *testing.T) {
 	}), r)
 }
 
+// An event is refused, or its request has the client's path, query and body.
+func FuzzNewRequest(f *testing.F) {
+	f.Add("POST", "/v1/a%20b", "x=1", "e30=", true, "198.51.100.1", "HTTP/1.1", "Host: a")
+	f.Add("GET", "/%2f//", "%", "{}", false, "", "", "Connection: close")
+	f.Fuzz(func(t *testing.T, method, path, query, body string, base bool, address, protocol, header string) {
+		name, value, _ := strings.Cut(header, ": ")
+		e := events.LambdaFunctionURLRequest{RawPath: path, RawQueryString: query, Body: body, IsBase64Encoded: base, Headers: map[string]string{name: value}}
+		e.RequestContext.HTTP = events.LambdaFunctionURLRequestContextHTTPDescription{Method: method, SourceIP: address, Protocol: protocol}
+		r, err := newRequest(t.Context(), "gateway", e)
+		if err != nil {
+			return
+		}
+		got, err := io.ReadAll(r.Body)
+		kit.Must(t, err)
+		want := []byte(body)
+		if base {
+			want, err = base64.StdEncoding.DecodeString(body)
+		}
+		if err != nil || string(got) != string(want) || r.URL.RawQuery != query || r.URL.RawPath != path || r.Header.Get("Connection") != "" {
+			t.Errorf("%+v becomes %s with body %q", e, r.URL, got)
+		}
+	})
+}
+
 // The client sees the answer that the function gave.
 func TestAnswer(t *testing.T) {
 	t.Parallel()

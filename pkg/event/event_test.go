@@ -213,3 +213,25 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Whatever an event's key contains, headers can hold it, and it is the same when it is read.
+func FuzzHeaders(f *testing.F) {
+	f.Add("u_1:item", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	f.Add("é%\n\"", "00")
+	f.Fuzz(func(t *testing.T, key, traceparent string) {
+		sent := event.Message{ID: "e", Type: "miniserver.entitlement.v1.EntitlementGranted", Source: "/entitlement", Key: key, Time: time.Unix(1, 0).UTC(), Traceparent: traceparent}
+		headers := map[string][]string{}
+		for name, value := range sent.Headers() {
+			headers[name] = []string{value}
+		}
+		for _, name := range []string{"ce-subject", "aggregate_key"} {
+			if value := headers[name][0]; strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c > '~' }) {
+				t.Errorf("key %q is %q in the header %s", key, value, name)
+			}
+		}
+		if got := event.FromHeaders("", headers, nil); !reflect.DeepEqual(got, sent) {
+			t.Errorf("%+v is read as %+v", sent, got)
+		}
+		event.FromHeaders("", map[string][]string{"ce-subject": {key}, "ce-time": {traceparent}}, nil) // a stranger's
+	})
+}

@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2/humatest"
 
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/fn"
@@ -172,6 +175,24 @@ func FuzzReadEvent(f *testing.F) {
 		}
 		if second, err := read(); err != nil || !reflect.DeepEqual(first, second) {
 			t.Errorf("%v and then %v, %v", first, second, err)
+		}
+	})
+}
+
+// If-Match is a version as ETag says it, or the request is refused.
+func FuzzIfMatch(f *testing.F) {
+	for _, seed := range []string{`"12"`, `12`, `"0"`, `*`, `W/"1"`, `"1", "2"`, `"9223372036854775808"`, `"1`, ``} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header["Idempotency-Key"], r.Header["If-Match"] = []string{"k"}, []string{text}
+		var in fn.WriteHeaders
+		if in.Resolve(humatest.NewContext(nil, r, httptest.NewRecorder())) != nil {
+			return
+		}
+		if digits := strconv.FormatInt(in.IfMatch(), 10); in.IfMatch() < 1 || text != digits && text != `"`+digits+`"` {
+			t.Errorf("%q is version %d", text, in.IfMatch())
 		}
 	})
 }

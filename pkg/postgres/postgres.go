@@ -234,8 +234,8 @@ func Unavailable(err error) bool {
 // errPooler is the advice when a pooler refuses the parameters of a session.
 var errPooler = errors.New("set POSTGRES_EXEC_MODE=exec, which this pooler needs")
 
-// Wrap gives err the operation's name, and turns an unreachable server, and a conflict that
-// Retry gave up on, into a fault that the caller can act on. It returns nil for nil.
+// Wrap gives err the operation's name, and turns an unreachable server, and a conflict,
+// into a fault that the caller can act on. It returns nil for nil.
 func Wrap(operation string, err error) error {
 	if err != nil && strings.Contains(err.Error(), "unsupported startup parameter") {
 		err = fmt.Errorf("%w: %w", errPooler, err)

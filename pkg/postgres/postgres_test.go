@@ -348,8 +348,9 @@ func TestRetryIsBounded(t *testing.T) {
 	if tries != 5 || !postgres.Conflicted(err) {
 		t.Errorf("%d tries, %v; want 5 and a conflict", tries, err)
 	}
-	if wrapped := postgres.Wrap("write", err); fault.Of(wrapped) != fault.Unavailable || !errors.Is(wrapped, err) {
-		t.Errorf("a conflict that lasts is answered %v, want fault.Unavailable", wrapped)
+	var wrapped *fault.Error
+	if !errors.As(postgres.Wrap("write", err), &wrapped) || wrapped.Kind != fault.Unavailable || wrapped.RetryAfter <= 0 || !errors.Is(wrapped, err) {
+		t.Errorf("a conflict that lasts is answered %v, want fault.Unavailable and when to retry", wrapped)
 	}
 	tries = 0
 	_ = postgres.Retry(t.Context(), func(context.Context) error { tries++; return errors.New("other") })

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,6 +73,19 @@ func TestChaos(t *testing.T) {
 	})
 	if n := len(w.faults); names.String() == "" && length >= time.Hour && float64(n) < perHour*length.Hours() {
 		t.Errorf("%d faults happened, want %d an hour", n, perHour)
+	}
+	hit, rare := w.pointsHit()
+	say("points:%s", hit)
+	if len(rare) > 0 && names.String() == "" && length >= time.Hour {
+		t.Errorf("hit fewer than %d times: %s", eachPoint, strings.Join(rare, ", "))
+	}
+	for _, l := range lanes {
+		for _, f := range l.faults {
+			due := length >= time.Hour && time.Duration(len(l.faults))*f.length < length // each has its turn
+			if due && !slices.ContainsFunc(w.faults, func(h happened) bool { return h.name == f.name }) {
+				t.Errorf("%q never happened", f.name)
+			}
+		}
 	}
 	if n := w.remembered(); n < 100 {
 		t.Errorf("Redis remembered %d matched tickets only: this run shows little of them", n)

@@ -59,9 +59,9 @@ UNION ALL SELECT format('change %s of %s has no event', a.version, a.user_id)
 UNION ALL SELECT format('event %s has no change', o.event_id)
 	FROM entitlement.outbox_events o LEFT JOIN entitlement.entitlement_audit a USING (event_id) WHERE a.event_id IS NULL
 UNION ALL SELECT format('account %s has %s, and its ledger says %s', account_id, balance, sum)
-	FROM core.account JOIN (
+	FROM core.account LEFT JOIN (
 		SELECT account_id, sum(CASE side WHEN 'CREDIT' THEN amount ELSE -amount END) FROM core.ledger GROUP BY 1) l USING (account_id)
-	WHERE balance <> sum
+	WHERE balance <> coalesce(sum, 0)
 UNION ALL SELECT format('all accounts together have %s', sum(balance)) FROM core.account HAVING sum(balance) <> 0
 UNION ALL SELECT format('key %s succeeded without a transfer', idempotency_key)
 	FROM integration.idempotency_key k LEFT JOIN core.transfer t USING (transfer_id) WHERE k.status = 'SUCCEEDED' AND k.scope <> 'open-account' AND t.transfer_id IS NULL
@@ -73,6 +73,9 @@ UNION ALL SELECT format('transfer %s has %s events of type %s', aggregate_key, c
 UNION ALL SELECT format('%s transfers have %s events of their completion', transfers, events)
 	FROM (SELECT count(*) AS transfers FROM core.transfer) t, (SELECT count(*) AS events FROM integration.outbox_events WHERE event_type <> 'TransferSettled') e
 	WHERE transfers <> events
+UNION ALL SELECT format('event %s of %s is told %s times, to %s', event_id, e.payload->>'user_id', count(*), string_agg(n.user_id, ', '))
+	FROM entitlement.outbox_events e JOIN notification.notifications n USING (event_id)
+	GROUP BY event_id, e.payload->>'user_id' HAVING count(*) > 1 OR min(n.user_id) <> e.payload->>'user_id'
 UNION ALL SELECT format('transfer %s is told %s times', payload->>'transfer_id', count(*))
 	FROM notification.notifications WHERE event_type = 'TransferSettled' GROUP BY user_id, payload->>'transfer_id' HAVING count(*) > 1
 UNION ALL SELECT format('match %s is told %s times to %s', payload->>'match_id', count(*), user_id)
@@ -278,10 +281,15 @@ func (w *world) checkMatches() {
 }
 
 // peerForgot reports whether Redis may have forgotten the ticket of a ticket's peer before
-// that one saw the match.
+// that one saw the match, or the key of a join of the peer's that a link held back: then
+// it joins once more, and its player knows nothing of it.
 func (w *world) peerForgot(t *ticket) bool {
 	return slices.ContainsFunc(w.tickets, func(peer *ticket) bool {
-		return peer.player == t.peer && peer.joined.Before(t.ended) && t.joined.Before(peer.ended) && (peer.status == "GONE" || w.forgot(peer))
+		if peer.player != t.peer || !peer.joined.Before(t.ended) {
+			return false
+		}
+		heldBack := peer.sentAgain && t.joined.Before(peer.ended.Add(silentFor+ticketLife)) && w.lost(peer.joined, t.ended)
+		return heldBack || t.joined.Before(peer.ended) && (peer.status == "GONE" || w.forgot(peer))
 	})
 }
 

@@ -41,6 +41,7 @@ type journal struct {
 	writes  []*write
 	tickets []*ticket
 	faults  []happened
+	hits    map[string]int // of points
 	losses  []*loss
 	// answers are by kind, and by kind and process.
 	answers map[string][]time.Time
@@ -48,7 +49,7 @@ type journal struct {
 }
 
 func newJournal() *journal {
-	return &journal{answers: map[string][]time.Time{}, retries: map[string]int{}}
+	return &journal{hits: map[string]int{}, answers: map[string][]time.Time{}, retries: map[string]int{}}
 }
 
 // breach notes a broken promise.
@@ -88,11 +89,14 @@ func (j *journal) forgetful(since time.Time) bool {
 	return slices.ContainsFunc(j.losses, func(l *loss) bool { return l.ended.IsZero() || since.Before(l.ended) })
 }
 
+// lost reports whether Redis may have forgotten something between two times.
+func (j *journal) lost(from, to time.Time) bool {
+	return slices.ContainsFunc(j.losses, func(l *loss) bool { return from.Before(l.ended) && l.began.Before(to) })
+}
+
 // forgot reports whether Redis may have forgotten a ticket before its player saw how it
 // ended.
-func (j *journal) forgot(t *ticket) bool {
-	return slices.ContainsFunc(j.losses, func(l *loss) bool { return t.joined.Before(l.ended) && l.began.Before(t.ended) })
-}
+func (j *journal) forgot(t *ticket) bool { return j.lost(t.joined, t.ended) }
 
 // answered notes when something of a kind was answered, by which process.
 func (j *journal) answered(kind string, by *process) {
@@ -119,6 +123,7 @@ type ticket struct {
 	joined, ended time.Time
 	status        string // the terminal one, or GONE
 	match, peer   string
+	sentAgain     bool // its join was
 	// forgiven is one whose match Redis forgot before its player was notified of it.
 	forgiven bool
 }
@@ -128,6 +133,7 @@ type ticket struct {
 type client struct {
 	*world
 	random *rand.Rand
+	asked  int    // requests
 	cookie string // sent instead of a token, if there is one
 }
 
@@ -153,6 +159,7 @@ func (a answer) field(name string) string {
 // ask sends a request once, and reports whether its outcome is known. Now and then the
 // client hangs up at once.
 func (c *client) ask(method, path, token, key, body string) (a answer, known bool) {
+	c.asked++
 	patient, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
 	ctx := patient
@@ -352,11 +359,12 @@ func (c *client) play(ctx context.Context, token, user string) {
 		if c.random.IntN(2) == 0 {
 			mode, attributes = "rank", fmt.Sprintf(`{"skill":%d}`, c.random.IntN(300))
 		}
-		t := &ticket{player: user, joined: time.Now()}
+		t, asked := &ticket{player: user, joined: time.Now()}, c.asked
 		a, ok := c.until(ctx, http.MethodPost, system.JoinPath(mode), token, "", fmt.Sprintf(`{"idempotency_key":%q,"attributes":%s}`, uuid.NewString(), attributes))
 		if !ok {
 			continue
 		}
+		t.sentAgain = c.asked > asked+1
 		if a.field("code") == "ticket_queued" && c.forgetful(time.Now().Add(-silentFor)) {
 			// A link held back a join before this one; Redis forgot its key, and it joined again.
 			_, other, _ := strings.Cut(a.field("detail"), "with ticket ")

@@ -34,9 +34,15 @@ const (
 	away           = 30 * time.Second
 	postgresWithin = 15 * time.Second
 	storeWithin    = 5 * time.Second
+	// joinWithin is for joins, which need no store but the queues' Redis, where a whole machine
+	// is gone: its addresses may be silent.
+	joinWithin     = 8 * time.Second
 	notifiedWithin = 28 * time.Second
 	// behindFor is how long a replica of a stream may be behind until something is done.
 	behindFor = 20 * time.Second
+	// replacedWithin bounds how long it takes to learn who has a role: what asks NATS or Patroni
+	// may ask those first that are cut off.
+	replacedWithin = 10 * time.Second
 	// wholeWithin bounds how long it may take until everything has its replicas again.
 	wholeWithin = 2 * time.Minute
 	calm        = 3 * time.Second
@@ -47,15 +53,56 @@ var kinds = []string{"grant", "transfer", "join", "session"}
 
 const notification = "notification"
 
+// role is what one machine has, until it fails.
+type role struct {
+	holder func() (*machine, error)
+	// replaced reports whether another machine has it instead.
+	replaced func(m *machine) bool
+}
+
 // failure is one that has something else take over.
 type failure struct {
 	name string
+	role role // of the machine that fails
 	// begin makes it happen and returns what ends it.
-	begin func() (end func() error, err error)
+	begin func(m *machine) (end func() error, err error)
+	keeps bool // its role
+	whole bool // the whole machine fails
 	// loses says that Redis may forget what it answered last.
 	loses bool
 	// within is how long it may take until clients are answered.
 	within time.Duration
+}
+
+// limit is how long clients may wait for an answer of a kind.
+func (f failure) limit(kind string) time.Duration {
+	switch {
+	case kind != "join":
+		return f.within
+	case f.whole:
+		return joinWithin
+	}
+	return storeWithin
+}
+
+// fail makes it happen, for as long as everything else may need.
+func (f failure) fail() error {
+	m, err := f.role.holder()
+	if err != nil {
+		return err
+	}
+	end, err := f.begin(m)
+	if err != nil {
+		return err
+	}
+	kit.Pause(away)
+	for deadline := time.Now().Add(replacedWithin); !f.keeps && !f.role.replaced(m); kit.Pause(time.Second) {
+		if time.Now().After(deadline) {
+			err = fmt.Errorf("no other machine has what %s had", m.name)
+			break
+		}
+	}
+	return errors.Join(err, end())
 }
 
 // TestFailover has the primary of each store fail, FAILOVER_ROUNDS times in each way, one
@@ -67,6 +114,9 @@ func TestFailover(t *testing.T) {
 	names, err := regexp.Compile(setting("CHAOS_FAULTS", ""))
 	kit.Must(t, err)
 	w := newReplicated(t, 1)
+	if !slices.ContainsFunc(w.failures(), func(f failure) bool { return names.MatchString(f.name) }) {
+		t.Fatalf("no failure is called %q", names)
+	}
 	w.costs()
 	w.survives(func() {
 		for range rounds {
@@ -82,18 +132,13 @@ func TestFailover(t *testing.T) {
 				if f.loses {
 					over = w.forget()
 				}
-				end, err := f.begin()
-				if err == nil {
-					kit.Pause(away)
-					err = end()
-				}
-				if err != nil {
+				if err := f.fail(); err != nil {
 					over()
 					t.Errorf("%s: %v", f.name, err)
 					return
 				}
-				h.ended = time.Now()
 				w.await(f.name+": everything is replicated again", wholeWithin)
+				h.ended = time.Now()
 				if over(); f.loses {
 					if err := w.forgive(); err != nil {
 						t.Errorf("%s: %v", f.name, err)
@@ -108,8 +153,9 @@ func TestFailover(t *testing.T) {
 	for _, f := range w.failures() {
 		for _, p := range w.gateways {
 			for _, kind := range kinds {
-				if pause := w.worst(f.name, kind+p.name); pause > f.within {
-					t.Errorf("%s: process %s answered no %s for %s, want %s at most", f.name, p.name, kind, pause, f.within)
+				limit := f.limit(kind)
+				if pause := w.worst(f.name, kind+p.name); pause > limit {
+					t.Errorf("%s: process %s answered no %s for %s, want %s at most", f.name, p.name, kind, pause, limit)
 				}
 			}
 		}
@@ -125,7 +171,7 @@ func TestFailover(t *testing.T) {
 
 // costs says how long writes one after another take, while nothing fails, with the replicas
 // that they wait for and without them, by turns. The machines have their disks in memory and
-// one switch, so this is what another program costs, not what a network and a disk do.
+// one switch, so this is without the time of a network and of a disk.
 func (w *replicated) costs() {
 	const turns, each = 6, 200
 	took := map[string][]time.Duration{}
@@ -154,15 +200,20 @@ func (w *replicated) costs() {
 			return errors.Join(err, js.DeleteStream(ctx, name))
 		})
 	}
-	writer := w.client(400)
+	alone := *w.world // whose clients have a journal of their own
+	alone.journal = newJournal()
+	writer := alone.client(400)
 	token := w.people.Token(w.t, nil)
 	grants := func(commit string) error {
 		_, err := w.admin.Exec(w.t.Context(), "ALTER SYSTEM SET synchronous_commit = "+commit)
 		if err == nil {
 			_, err = w.admin.Exec(w.t.Context(), "SELECT pg_reload_conf()")
 		}
+		if err != nil {
+			return err
+		}
 		times("a grant's answer, synchronous_commit: "+commit, func() { writer.grantOnce(w.t.Context(), token) })
-		return err
+		return nil
 	}
 	for range turns {
 		for _, copies := range []int{1, 3} {
@@ -181,27 +232,27 @@ func (w *replicated) costs() {
 }
 
 func (w *replicated) failures() []failure {
-	// on calls do with a machine that is found when the failure begins.
-	on := func(find func() (*machine, error), do func(m *machine) (end func() error, err error)) func() (end func() error, err error) {
-		return func() (func() error, error) {
-			m, err := find()
-			if err != nil {
-				return nil, err
-			}
-			return do(m)
-		}
-	}
+	primary := role{w.postgresPrimary, func(m *machine) bool { now, _ := w.primary(); return now != nil && now != m }}
+	leader := role{w.streamLeader, func(m *machine) bool { now, err := w.streamLeader(); return err == nil && now != m }}
+	queue := role{w.queuePrimary, func(m *machine) bool {
+		return w.takesWrites(w.machines[(slices.Index(w.machines, m)+1)%len(w.machines)].at(replicaPort))
+	}}
+	sessions := role{w.sessionPrimary, func(m *machine) bool {
+		return w.takesWrites(w.machines[1-slices.Index(w.machines, m)].at(sessionPort))
+	}}
+
 	byItself := func() error { return nil }
 	killed := func(services map[*machine]*service) func(m *machine) (end func() error, err error) {
 		return func(m *machine) (func() error, error) { return services[m].start, services[m].kill() }
 	}
+	// Cut off from the other machines, and not from clients. Each may have Postgres' primary.
 	cutOff := func(m *machine) (end func() error, err error) { return m.rejoin, m.isolate() }
 	return []failure{
-		{name: "Postgres' primary killed, Patroni restarts it", within: postgresWithin, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) {
+		{name: "Postgres' primary killed, Patroni restarts it", within: postgresWithin, role: primary, keeps: true, begin: func(m *machine) (func() error, error) {
 			return byItself, killProgram("postgres", m.dir+"/postgres/data")
-		})},
-		{name: "Postgres' primary and its Patroni killed", within: postgresWithin, begin: on(w.postgresPrimary, killed(w.postgres))},
-		{name: "switchover of Postgres", within: postgresWithin, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) {
+		}},
+		{name: "Postgres' primary and its Patroni killed", within: postgresWithin, role: primary, begin: killed(w.postgres)},
+		{name: "switchover of Postgres", within: postgresWithin, role: primary, begin: func(m *machine) (func() error, error) {
 			response, err := http.Post("http://"+m.at(patroniPort)+"/switchover", "application/json", strings.NewReader(`{"leader":"`+m.name+`"}`))
 			if err == nil {
 				err = response.Body.Close()
@@ -210,18 +261,23 @@ func (w *replicated) failures() []failure {
 				err = errors.New(response.Status)
 			}
 			return byItself, err
-		})},
-		{name: "stream's leader killed", within: storeWithin, begin: on(w.streamLeader, killed(w.nats))},
-		{name: "primary of the queues' Redis killed", within: storeWithin, loses: true, begin: on(w.queuePrimary, killed(w.queues))},
-		{name: "primary of the sessions' Redis killed", within: storeWithin, begin: on(w.sessionPrimary, killed(w.sessions))},
-		{name: "machine with Postgres' primary killed", within: postgresWithin, loses: true, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) { return m.start, m.kill() })},
-		{name: "machine with Postgres' primary unplugged", within: postgresWithin, loses: true, begin: on(w.postgresPrimary, func(m *machine) (func() error, error) { return m.plug, m.unplug() })},
-		// Cut off from the other machines, and not from clients. Each may have Postgres' primary.
-		{name: "machine with Postgres' primary cut off", within: postgresWithin, loses: true, begin: on(w.postgresPrimary, cutOff)},
-		{name: "machine with the stream's leader cut off", within: postgresWithin, loses: true, begin: on(w.streamLeader, cutOff)},
-		{name: "machine with the primary of the queues' Redis cut off", within: postgresWithin, loses: true, begin: on(w.queuePrimary, cutOff)},
-		{name: "machine with the primary of the sessions' Redis cut off", within: postgresWithin, loses: true, begin: on(w.sessionPrimary, cutOff)},
+		}},
+		{name: "stream's leader killed", within: storeWithin, role: leader, begin: killed(w.nats)},
+		{name: "primary of the queues' Redis killed", within: storeWithin, role: queue, loses: true, begin: killed(w.queues)},
+		{name: "primary of the sessions' Redis killed", within: storeWithin, role: sessions, begin: killed(w.sessions)},
+		{name: "machine with Postgres' primary killed", within: postgresWithin, whole: true, role: primary, loses: true, begin: func(m *machine) (func() error, error) { return m.start, m.kill() }},
+		{name: "machine with Postgres' primary unplugged", within: postgresWithin, whole: true, role: primary, loses: true, begin: func(m *machine) (func() error, error) { return m.plug, m.unplug() }},
+		{name: "machine with Postgres' primary cut off", within: postgresWithin, whole: true, role: primary, loses: true, begin: cutOff},
+		{name: "machine with the stream's leader cut off", within: postgresWithin, whole: true, role: leader, loses: true, begin: cutOff},
+		{name: "machine with the primary of the queues' Redis cut off", within: postgresWithin, whole: true, role: queue, loses: true, begin: cutOff},
+		{name: "machine with the primary of the sessions' Redis cut off", within: postgresWithin, whole: true, role: sessions, loses: true, begin: cutOff},
 	}
+}
+
+// takesWrites reports whether the Redis at an address is a primary.
+func (w *replicated) takesWrites(address string) bool {
+	info, err := w.nodes[address].Info(w.t.Context(), "replication").Result()
+	return err == nil && strings.Contains(info, "role:master")
 }
 
 // postgresPrimary is the machine whose Postgres takes writes.

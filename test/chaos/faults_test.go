@@ -45,13 +45,13 @@ type lane struct {
 func (w *lone) lanes(length time.Duration, names *regexp.Regexp) (list []lane) {
 	clocks := w.wrongClocks()
 	for _, l := range []lane{
-		{"processes", append(w.processFaults(), w.processClockFaults(clocks)...), 500 * time.Millisecond, 3 * time.Second},
+		{"processes", slices.Concat(w.processFaults(), w.processPointFaults(), w.processClockFaults(clocks)), 500 * time.Millisecond, 3 * time.Second},
 		{"workers", append(w.mortalFaults("", 3*time.Second, 12*time.Second), w.workerClockFaults(clocks)...), 2 * time.Second, 5 * time.Second},
 		{"workers that stay dying", w.mortalFaults(" for long", length/6, length/6), time.Second, 5 * time.Second},
 		{"Postgres", w.postgresFaults(), time.Second, 5 * time.Second},
 		{"Redis", w.redisFaults(), time.Second, 4 * time.Second},
 		{"NATS", w.natsFaults(), time.Second, 4 * time.Second},
-		{"connections", w.linkFaults(), 200 * time.Millisecond, 1500 * time.Millisecond},
+		{"connections", append(w.linkFaults(), w.linkPointFaults()...), 200 * time.Millisecond, 1500 * time.Millisecond},
 	} {
 		l.faults = slices.DeleteFunc(l.faults, func(f fault) bool { return !names.MatchString(f.name) })
 		if len(l.faults) > 0 {
@@ -377,13 +377,17 @@ func (w *world) run(ctx context.Context, l lane, r *rand.Rand) error {
 				return nil
 			}
 			f := l.faults[n]
+			lasts := between(r, f.short, f.length) // chosen now, so that what is missed changes no choice
 			h := happened{name: f.name, began: time.Now()}
 			end, err := f.begin(r)
 			if err == nil {
-				pause(ctx, between(r, f.short, f.length))
+				pause(ctx, lasts)
 			}
 			if end != nil {
 				err = errors.Join(err, end())
+			}
+			if errors.Is(err, errMissed) {
+				continue
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)

@@ -44,6 +44,8 @@ const (
 	// lease is short, so that many end during a run; a pause of pastLease outlasts it.
 	lease     = 2 * time.Second
 	pastLease = lease + time.Second
+	// ticketLife is how long a ticket waits.
+	ticketLife = 20 * time.Second
 	// answerWithin is how long a client waits for an answer.
 	answerWithin = 15 * time.Second
 	startWithin  = time.Minute
@@ -311,11 +313,15 @@ func (w *lone) linked(name, function string) *process {
 		links[store] = link
 		return carried
 	}
-	p := w.process(name, function, map[string]string{
+	stores := map[string]string{
 		"DATABASE_URL": through("postgres", w.postgres.URL()),
 		"REDIS_URL":    through("redis", w.redis.URLAs(functions.TogetherUser)),
 		"NATS_URL":     through("nats", as(functions.TogetherUser, w.nats.URL())),
-	})
+	}
+	if name == "two" {
+		stores["POSTGRES_EXEC_MODE"] = "exec" // as behind PgBouncer; and points need the text of statements
+	}
+	p := w.process(name, function, stores)
 	p.links = links
 	return p
 }
@@ -330,7 +336,7 @@ func (w *world) process(name, function string, stores map[string]string) *proces
 		"FUNCTION": function, "PORT": strconv.Itoa(port), "GATEWAY_URL": p.url(),
 		"OIDC_ISSUER": w.people.URL, "OIDC_CLIENT_SECRET": "unused", "IDENTITY_SIGNING_KEY": w.private, "IDENTITY_VERIFY_KEYS": w.public,
 		"LEASE_DURATION": lease.String(), "WEBHOOK_TIMEOUT": "500ms", "LEASE_BACKOFF_CAP": "5s",
-		"RECONCILE_AFTER": "30s", "TRANSFER_ORPHAN_AFTER": "10s", "MATCHMAKING_TTL": "20s",
+		"RECONCILE_AFTER": "30s", "TRANSFER_ORPHAN_AFTER": "10s", "MATCHMAKING_TTL": ticketLife.String(),
 	}
 	maps.Copy(environment, stores)
 	environment["DATABASE_URL"] += "&application_name=" + name

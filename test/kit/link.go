@@ -1,9 +1,11 @@
 package kit
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,6 +30,7 @@ type Link struct {
 	hanging  bool
 	slow     time.Duration
 	losing   int // answers
+	awaited  []*awaited
 	listener *net.TCPListener
 	cut      bool
 	cuts     int // how often it was
@@ -112,6 +115,52 @@ func (l *Link) Lose(n int) {
 	l.losing = n
 }
 
+// awaited is what a test waits for.
+type awaited struct {
+	text []byte
+	do   func() (lose bool)
+	met  chan struct{}
+}
+
+// When calls do once, as soon as a piece that contains text is to be carried, in either
+// direction, and carries the piece when do returns. If do returns true, what the server
+// sends next on that connection is lost, and the connection breaks. Then met is closed.
+// forget ends the waiting, and reports whether do has not been called, and will not be.
+func (l *Link) When(text string, do func() (lose bool)) (met <-chan struct{}, forget func() bool) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	a := &awaited{[]byte(text), do, make(chan struct{})}
+	l.awaited = append(l.awaited, a)
+	return a.met, func() bool {
+		l.mutex.Lock()
+		defer l.mutex.Unlock()
+		n := slices.Index(l.awaited, a)
+		if n >= 0 {
+			l.awaited = slices.Delete(l.awaited, n, n+1)
+		}
+		return n >= 0
+	}
+}
+
+// meet calls what waits for a piece, and reports whether the next answer is to be lost.
+func (l *Link) meet(piece []byte) (lose bool) {
+	var met []*awaited
+	l.mutex.Lock()
+	l.awaited = slices.DeleteFunc(l.awaited, func(a *awaited) bool {
+		found := bytes.Contains(piece, a.text)
+		if found {
+			met = append(met, a)
+		}
+		return found
+	})
+	l.mutex.Unlock()
+	for _, a := range met {
+		lose = a.do() || lose
+		close(a.met)
+	}
+	return lose
+}
+
 // Mend makes the link carry again, at the same address.
 func (l *Link) Mend() {
 	l.mutex.Lock()
@@ -159,8 +208,9 @@ func (l *Link) accept() {
 			continue
 		}
 		if l.keep(cuts, near, far) {
-			go l.carry(near, far, &l.Pieces)
-			go l.carry(far, near, nil)
+			lose := &atomic.Bool{}
+			go l.carry(near, far, &l.Pieces, lose)
+			go l.carry(far, near, nil, lose)
 		}
 	}
 }
@@ -190,8 +240,9 @@ func (l *Link) keep(cuts int, ends ...net.Conn) bool {
 	return !l.cut && l.cuts == cuts
 }
 
-// carry copies until either end closes, and counts what it reads.
-func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64) {
+// carry copies until either end closes, and counts what it reads. lose says that the next
+// answer on this connection is to be lost.
+func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64, lose *atomic.Bool) {
 	defer l.forget(to)
 	buffer := make([]byte, linkBuffer)
 	for {
@@ -199,11 +250,15 @@ func (l *Link) carry(from, to net.Conn, pieces *atomic.Int64) {
 		if pieces != nil && n > 0 {
 			pieces.Add(1)
 		}
-		slow, lost := l.pass(pieces == nil && n > 0)
+		if l.meet(buffer[:n]) {
+			lose.Store(true)
+		}
+		answer := pieces == nil && n > 0
+		slow, lost := l.pass(answer)
 		if slow > 0 {
 			Pause(slow)
 		}
-		if lost {
+		if lost || answer && lose.Load() {
 			return
 		}
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {

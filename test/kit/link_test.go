@@ -13,7 +13,7 @@ import (
 )
 
 // A link is cut and mended at the same address, hangs without losing data, loses an answer
-// with its connection, and delays as much as set.
+// with its connection, delays as much as set, and stops where a text is carried.
 func TestLink(t *testing.T) {
 	t.Parallel()
 	echo := kit.Listen(t)
@@ -95,5 +95,32 @@ func TestLink(t *testing.T) {
 	ask(conn)
 	if took := time.Since(began); took < 2*slow {
 		t.Errorf("there and back took %s, want %s each way", took, slow)
+	}
+	link.Slow(0)
+
+	other := dial()
+	ask(other)
+	met, _ := link.When("x", func() bool { ask(other); return true })
+	_, err = conn.Write([]byte("yxz"))
+	kit.Must(t, err)
+	<-met
+	kit.Must(t, conn.SetReadDeadline(time.Now().Add(kit.Patience)))
+	if _, err := conn.Read(answer); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection whose next answer is lost ends with %v, want it broken", err)
+	}
+	conn = dial()
+	met, forget := link.When("never said", func() bool { t.Error("it was met"); return false })
+	ask(conn)
+	if !forget() {
+		t.Error("what was never said was met")
+	}
+	carry := func() bool { return false }
+	met, forget = link.When("x", carry)
+	also, _ := link.When("x", carry)
+	ask(conn)
+	<-met
+	<-also
+	if forget() {
+		t.Error("what was met waits")
 	}
 }

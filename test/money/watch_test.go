@@ -3,7 +3,6 @@ package money_test
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -110,13 +109,10 @@ func TestMetricsWhilePostgresHangs(t *testing.T) {
 // metric returns a series as Prometheus reads it.
 func metric(s *system.System, t *testing.T, series string) float64 {
 	t.Helper()
-	metrics, err := s.Runtime.Metrics()
-	kit.Must(t, err)
-	answer := httptest.NewRecorder()
-	metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
-	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(answer.Body.String())
+	text := s.Metrics()
+	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(text)
 	if found == nil {
-		t.Fatalf("no %s in\n%s", series, regexp.MustCompile(`(?m)^(transfer|outbox).*$`).FindAllString(answer.Body.String(), -1))
+		t.Fatalf("no %s in\n%s", series, regexp.MustCompile(`(?m)^(transfer|outbox).*$`).FindAllString(text, -1))
 	}
 	value, err := strconv.ParseFloat(found[1], 64)
 	kit.Must(t, err)

@@ -446,6 +446,11 @@ var promises = []promise{
 	}},
 	{"under load, what is answered is right, and nobody waits for nothing", []mutant{
 		{
+			"a conflict that outlasts all retries is our fault", "pkg/postgres/postgres.go",
+			"case Conflicted(err):\n", "case false:\n",
+			"pkg/postgres TestRetryIsBounded",
+		},
+		{
 			"a connection that died in silence leaves the others in their pool", "pkg/postgres/postgres.go",
 			"if err != nil {\n\t\t\tdropAll()", "if false {\n\t\t\tdropAll()",
 			"pkg/postgres TestSilentConnectionsAreDropped",

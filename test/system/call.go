@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -148,4 +149,14 @@ func (s *System) Call(method, path, token, body string, headers ...string) Answe
 		}
 	}
 	return s.Read(http.DefaultClient.Do(request))
+}
+
+// Metrics is what Prometheus reads of the process; it needs METRICS_ADDRESS.
+func (s *System) Metrics() string {
+	s.T.Helper()
+	metrics, err := s.Runtime.Metrics()
+	kit.Must(s.T, err)
+	answer := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(s.T.Context(), http.MethodGet, "/metrics", http.NoBody))
+	return answer.Body.String()
 }
