@@ -109,7 +109,7 @@ func TestLink(t *testing.T) {
 		t.Errorf("a connection whose next answer is lost ends with %v, want it broken", err)
 	}
 	conn = dial()
-	met, forget := link.When("never said", func() bool { t.Error("it was met"); return false })
+	_, forget := link.When("never said", func() bool { t.Error("it was met"); return false })
 	ask(conn)
 	if !forget() {
 		t.Error("what was never said was met")
