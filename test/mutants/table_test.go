@@ -516,4 +516,53 @@ var promises = []promise{
 			"pkg/limit TestRedisHangs",
 		},
 	}},
+	{"a live stream misses nothing, and ends with its caller", []mutant{
+		{
+			"what commits late is behind what a stream has read", "pkg/notification/follow.go",
+			"if settled := f.look.Add(-Overlap); settled", "if settled := f.look; settled",
+			"pkg/notification TestFollowerSeesWhatCommitsLate",
+		},
+		{
+			"a stream resumes from now", "functions/stream/stream.go",
+			"return sent, true, err", "return sent.Add(now.Sub(sent)), true, err",
+			"test/stream TestStreamResumes",
+		},
+		{
+			"a stream looks only when it is nudged", "functions/stream/stream.go",
+			"\t\t\tticket = false\n", "\t\t\tticket, news = false, false\n",
+			"test/stream TestStreamWithoutNATS",
+		},
+		{
+			"a stream outlives the session that opened it", "functions/gateway/forward.go",
+			"defer g.sessions.Watch(g.cookies.session(r), cancel)()", "_ = g.sessions",
+			"test/stream TestStreamEndsWithItsCaller",
+		},
+	}},
+	{"what is private stays where it is", []mutant{
+		{
+			"webhooks reach the operator's own network", "pkg/webhook/client.go",
+			"if !allowPrivate {", "if false {",
+			"pkg/webhook TestPrivateAddressesAreRefused",
+		},
+		{
+			"webhooks go through a proxy, which nobody checks", "pkg/webhook/client.go",
+			"return &http.Transport{\n", "return &http.Transport{\n\t\tProxy: http.ProxyFromEnvironment,\n",
+			"pkg/webhook TestNoProxy",
+		},
+		{
+			"callers make up labels", "pkg/telemetry/metrics.go",
+			`NewAllowKeysFilter("faas.name"`, `NewAllowKeysFilter("server.address", "faas.name"`,
+			"test/telemetry TestGrantIsCounted",
+		},
+		{
+			"callers decide what is recorded", "pkg/fn/observe.go",
+			"return e.ContinuesTrace == nil ||", "return true ||",
+			"test/telemetry TestCallersTraceIsLinked",
+		},
+		{
+			"an erased person's notifications stay", "pkg/notification/retention.go",
+			"WHERE user_id = $1 ORDER BY notification_id LIMIT $2)", "WHERE user_id = $1 AND status = 'FAILED' ORDER BY notification_id LIMIT $2)",
+			"test/operations TestErase",
+		},
+	}},
 }
