@@ -525,7 +525,7 @@ var promises = []promise{
 		{
 			"a stream resumes from now", "functions/stream/stream.go",
 			"return sent, true, err", "return sent.Add(now.Sub(sent)), true, err",
-			"test/stream TestStreamResumes",
+			"test/stream TestStreamFromLongAgo",
 		},
 		{
 			"a stream looks only when it is nudged", "functions/stream/stream.go",

@@ -138,6 +138,14 @@ func TestStreamFromLongAgo(t *testing.T) {
 			t.Errorf("from %s came %v, want the earlier grant", id, e)
 		}
 	}
+	s.Grant("since", user, "since")
+	s.DeliverAll()
+	_, err := s.Pool.Exec(t.Context(), `UPDATE notification.notifications SET finished_at = finished_at - interval '1 hour'`)
+	kit.Must(t, err)
+	seen := s.Follow(alice, "Last-Event-ID: t_0").Until(1)[0]
+	if e := s.Follow(alice, "Last-Event-ID: "+seen.ID).Until(2); len(e) != 2 || !strings.Contains(e[1].Data, `"since"`) {
+		t.Errorf("from what was sent an hour ago came %v, want the grant since", e)
+	}
 }
 
 // A position in the future, which none of our clocks made, counts as none: the stream
