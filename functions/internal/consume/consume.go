@@ -18,6 +18,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/spans"
 )
 
@@ -194,9 +195,9 @@ func (b *batch) giveBack(items []item) error {
 }
 
 // sortOut handles the messages that could not be accepted. One that fails alone is
-// redelivered. If it has used up its deliveries, and the store answered and accepted
-// others meanwhile, it becomes a dead letter: it would hold up whatever waits until the
-// consumer has read everything.
+// redelivered. If it has used up its deliveries, and the store answered (a conflict is an
+// answer) and accepted others meanwhile, it becomes a dead letter: it would hold up
+// whatever waits until the consumer has read everything.
 func (b *batch) sortOut(ctx context.Context) error {
 	var failures []error
 	for _, it := range b.alone {
@@ -205,7 +206,7 @@ func (b *batch) sortOut(ctx context.Context) error {
 			failures = append(failures, it.err)
 			b.report.More = false
 			b.again([]item{it})
-		case fault.Of(it.err) != fault.Unavailable && it.delivery.Delivered >= uint64(b.env.Settings.LeaseMaxAttempts):
+		case (fault.Of(it.err) != fault.Unavailable || postgres.Conflicted(it.err)) && it.delivery.Delivered >= uint64(b.env.Settings.LeaseMaxAttempts):
 			b.bad = append(b.bad, it)
 		default:
 			b.env.Logger().WarnContext(ctx, "event not accepted, others were", "event_id", it.delivery.Message.ID,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/miniserversystem/miniserver/functions/internal/consume"
 	"github.com/miniserversystem/miniserver/pkg/deadletter"
@@ -19,6 +20,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/fn"
 	"github.com/miniserversystem/miniserver/pkg/fn/tick"
 	"github.com/miniserversystem/miniserver/pkg/lease"
+	"github.com/miniserversystem/miniserver/pkg/postgres"
 	"github.com/miniserversystem/miniserver/pkg/settings"
 )
 
@@ -165,7 +167,8 @@ func TestEventThatFailsForNoReasonOfItsOwn(t *testing.T) {
 // dead letter; but never while the store is too slow or away.
 func TestEventThatFailsForGood(t *testing.T) {
 	t.Parallel()
-	for cause, want := range map[error]int{errors.New("some bug"): 1, fault.Unreachable("The database", errors.New("timeout")): 0} {
+	conflict := postgres.Wrap("accept events", &pgconn.PgError{Code: "40001"})
+	for cause, want := range map[error]int{errors.New("some bug"): 1, conflict: 1, fault.Unreachable("The database", errors.New("timeout")): 0} {
 		f := setup(t, 10)
 		f.store.bad[f.messages[50].id] = cause
 		report, err := f.step(t)
