@@ -152,7 +152,7 @@ func returnTo(r *http.Request) (string, error) {
 		return "/", nil
 	}
 	path := values[0]
-	if len(values) > 1 || len(path) > maxReturnTo || !strings.HasPrefix(path, "/") ||
+	if len(values) > 1 || len(path) > maxReturnTo || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") ||
 		strings.ContainsFunc(path, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' }) {
 		return "", errReturnTo
 	}
