@@ -102,6 +102,7 @@ func explain(function string, response *http.Response, answer []byte) error {
 	if !ok || response.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("function %s answered %d", function, response.StatusCode)
 	}
+	p.Status = response.StatusCode // a proxy's problem may have another, or none, which cannot be sent
 	return p
 }
 

@@ -120,6 +120,9 @@ func TestOverviewPartFails(t *testing.T) {
 		}
 	}
 	system.WantOverview(t, s.Call(http.MethodGet, system.OverviewPath, alice, ""), nil)
+	// A proxy's problem may leave out its status.
+	parts["account"].Answers(writes(422, problemJSON, `{"type":"about:blank","title":"planted","code":"planted","detail":"planted"}`))
+	system.WantProblem(t, s.Call(http.MethodGet, system.MePath, people.Player(t, "stranger"), ""), http.StatusUnprocessableEntity, "planted")
 }
 
 // A part that hangs is null with a reason, and the others arrive in time.
