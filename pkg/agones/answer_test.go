@@ -226,3 +226,28 @@ func oneLine(t testing.TB, name string, err error) {
 		t.Errorf("%s: %q, want one short line", name, text)
 	}
 }
+
+// Whatever the service answers, players are told of a whole game server or of none.
+func FuzzAnswer(f *testing.F) {
+	for _, body := range []string{`{}`, `null`, `{"gameServerName":"a","address":"10.0.0.1","ports":[{"name":"p","port":7000}]}`, `{"gameServerName":"a","ports":[{"port":65536}]}`, `{"code":8,"message":"x"}`} {
+		f.Add(200, body)
+		f.Add(429, body)
+	}
+	var code int
+	var body string
+	a := answering(f, func(w http.ResponseWriter, r *http.Request) { fixed(code, body)(w, r) })
+	f.Fuzz(func(t *testing.T, status int, text string) {
+		if status < 200 || status > 599 {
+			return
+		}
+		code, body = status, text
+		session, err := a.Allocate(t.Context(), match())
+		whole := session.Server != "" && session.Address != "" && len(session.Ports) > 0
+		for _, p := range session.Ports {
+			whole = whole && p.Port > 0 && p.Port < 1<<16
+		}
+		if (err == nil) != whole {
+			t.Errorf("%d %q: %+v, %v", status, text, session, err)
+		}
+	})
+}

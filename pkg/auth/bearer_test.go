@@ -118,6 +118,31 @@ func TestNoTokenAsksNobody(t *testing.T) {
 	}
 }
 
+// No header makes a caller but one that carries a token of the issuer, whole.
+func FuzzIdentify(f *testing.F) {
+	issuer := newIssuer(f)
+	bearer := auth.NewBearer(auth.NewIssuer(issuer.URL), "miniserver", nil)
+	good := issuer.request(f, "u_1").Header.Get("Authorization")
+	if _, err := bearer.Identify(issuer.request(f, "u_1")); err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range []string{good, strings.ToLower(good[:6]) + good[6:], good + "=", good + " ", " " + good, good[:len(good)-1], "Bearer e30.e30.", "Bearer a.b.c.d.e", "Basic YTpi"} {
+		f.Add(text)
+	}
+	_, token, _ := strings.Cut(good, " ")
+	f.Fuzz(func(t *testing.T, authorization string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", authorization)
+		access, err := bearer.Identify(r)
+		switch scheme, sent, _ := strings.Cut(authorization, " "); {
+		case err == nil && (sent != token || !strings.EqualFold(scheme, "bearer") || access.Subject != "u_1"):
+			t.Errorf("%q is accepted, as %+v", authorization, access)
+		case err != nil && fault.Of(err) != fault.Unauthenticated:
+			t.Errorf("%q: %v", authorization, err)
+		}
+	})
+}
+
 // An issuer that hangs holds up no caller beyond the caller's own deadline, however many
 // wait: all share one request to the issuer, which belongs to none of them.
 func TestIssuerHangs(t *testing.T) {

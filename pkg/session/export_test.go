@@ -18,3 +18,9 @@ func Keys(cookie string) (session, lock string) {
 	}
 	return p.key, lockKey(p.id)
 }
+
+// IsCookie reports whether text may open a session.
+func IsCookie(text string) bool {
+	_, ok := find(text)
+	return ok
+}

@@ -241,3 +241,18 @@ func TestCommandsHaveOneKey(t *testing.T) {
 		}
 	}
 }
+
+// A cookie has one spelling: what counts as one is the text of 32 bytes, and no other.
+func FuzzCookie(f *testing.F) {
+	text := base64.RawURLEncoding.EncodeToString(make([]byte, 32))
+	for _, seed := range []string{"", text, text + "=", text[:42] + "B", text[:42] + "\n", text[:41] + "\r\n", text[:42] + "+", "\n" + text} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		secret, err := base64.RawURLEncoding.DecodeString(text)
+		only := err == nil && len(secret) == 32 && base64.RawURLEncoding.EncodeToString(secret) == text
+		if got := session.IsCookie(text); got != only {
+			t.Errorf("%q is a cookie: %v, want %v", text, got, only)
+		}
+	})
+}

@@ -107,7 +107,7 @@ func parse(traceparent string) trace.SpanContext {
 	traceID, errTrace := trace.TraceIDFromHex(parts[1])
 	spanID, errSpan := trace.SpanIDFromHex(parts[2])
 	flags, errFlags := strconv.ParseUint(parts[3], 16, 8)
-	if errTrace != nil || errSpan != nil || errFlags != nil {
+	if errTrace != nil || errSpan != nil || errFlags != nil || flags > uint64(trace.FlagsSampled|trace.FlagsRandom) {
 		return trace.SpanContext{}
 	}
 	return trace.NewSpanContext(trace.SpanContextConfig{

@@ -59,3 +59,21 @@ func TestBatch(t *testing.T) {
 		t.Errorf("the failed message has the status %+v, want its error", ended[2].Status())
 	}
 }
+
+// What counts as a traceparent is one to OpenTelemetry's propagator, too, and of the same trace.
+func FuzzTraceparent(f *testing.F) {
+	const of = "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
+	for _, text := range []string{"", "00-" + of + "-01", "00-" + of + "-00", "00-" + of + "-03", "00-" + of + "-04", "00-" + of + "-0B", "00-" + of + "-+1", "01-" + of + "-01", "00-" + of + "-01-x"} {
+		f.Add(text)
+	}
+	tick, _ := sdk.NewTracerProvider().Tracer("test").Start(context.Background(), "tick")
+	f.Fuzz(func(t *testing.T, text string) {
+		ctx, batch := spans.Start(tick, spans.About{}, 1, func(int) (id, traceparent string) { return "", text })
+		defer batch.End()
+		got := trace.SpanContextFromContext(ctx).TraceID()
+		want := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": text}))
+		if got != trace.SpanContextFromContext(tick).TraceID() && (got != want.TraceID() || !want.IsSampled()) {
+			t.Errorf("%q is of trace %s, want %v", text, got, want)
+		}
+	})
+}
