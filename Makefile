@@ -193,7 +193,7 @@ test-compose: $(TOOLS)/docker-compose ## Start compose.yaml in a Docker engine o
 	go test -tags docker -timeout 40m -count 1 -v $(GO_TEST_FLAGS) ./test/compose
 
 .PHONY: test-cluster
-test-cluster: ## Make a kind cluster with Knative from nothing, deploy into it, use it and disturb it (root; an hour, later a third)
+test-cluster: ## Make a kind cluster with Knative from nothing, deploy into it, use it and disturb it (root; an hour, later half)
 	go test -tags cluster -timeout 90m -count 1 -v $(GO_TEST_FLAGS) ./test/kind
 
 $(TOOLS)/docker-compose: infra/tools/compose/go.mod infra/tools/compose/go.sum

@@ -19,6 +19,7 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/notification"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/pkg/settings"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
 )
 
@@ -46,7 +47,7 @@ func (f *function) setUpQueues(accounts, entitlements, notifications, transfers 
 	ofAccounts, ofEntitlements := act.NewDesk(accounts, "account.acts"), act.NewDesk(entitlements, "entitlement.acts")
 	ofNotifications, ofTransfers := act.NewDesk(notifications, "notification.acts"), act.NewDesk(transfers, "integration.acts")
 	f.desks = []*act.Desk{ofAccounts, ofEntitlements, ofNotifications, ofTransfers}
-	memory := f.env.Settings.ProcessedRetention - 24*time.Hour
+	memory := f.env.Settings.ProcessedRetention - settings.RememberedLonger
 	rows := func(name string, desk *act.Desk, table lease.Finished, republish bool) {
 		q := queue{name: name, desk: desk, table: table, kinds: []string{act.Requeue}}
 		desk.Does(act.Requeue, name, table.Requeue())

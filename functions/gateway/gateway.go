@@ -155,13 +155,15 @@ func (g *gateway) event(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, err)
 		return
 	}
+	var taken []string
 	for _, f := range g.env.Registry() {
 		if slices.Contains(f.Events, event.Type()) {
 			g.forwardAt(w, r, f, caller, g.refuse)
 			return
 		}
+		taken = append(taken, f.Events...)
 	}
-	problem.Write(w, fn.UnknownEvent(event.Type()))
+	problem.Write(w, fn.UnknownEvent(event.Type(), taken))
 }
 
 // functionOf returns the function that has a route.

@@ -53,8 +53,7 @@ const (
 
 // Limits of an act.
 const (
-	MaxPerSecond     = 1000
-	DefaultPerSecond = 100
+	MaxPerSecond = 1000
 	// MaxCounted bounds how many rows a dry run counts.
 	MaxCounted = 100_000
 	// batch bounds the rows of one transaction, and batchTimeout how long it takes: the
@@ -129,7 +128,7 @@ type Work interface {
 var (
 	ErrNotFound = fault.New(fault.NotFound, "act_not_found", "There is no such act; list them at /v1/operations/acts.")
 	ErrEnded    = fault.New(fault.Conflict, "act_ended", "The act is done and cannot be stopped or resumed; read it for what it did.")
-	ErrNothing  = fault.New(fault.Conflict, "nothing_to_do", "No row fits the filter now: it may be done already, or the rows are gone. List the queue to see what is there.")
+	ErrNothing  = fault.New(fault.Conflict, "nothing_to_do", "No row fits the filter now: it may be done already, the rows may be gone, or an event to republish is younger than 130 s or too old for its consumers. List the queue to see what is there.")
 	ErrUnknown  = fault.New(fault.Invalid, "act_unknown", "This cannot be done to this queue; requeue takes outboxes and notifications, republish outboxes, replay and discard dead letters, sign-out sessions, erase accounts.")
 	ErrNoOwner  = fault.New(fault.Invalid, "filter_invalid", "Dead letters have no owner that could be trusted; filter them by id, type, error or time.")
 	ErrNoRow    = fault.New(fault.Invalid, "ids_invalid", "An id in the filter is none of this queue's; take them from its list.")

@@ -133,7 +133,8 @@ func TestOneWorkerAtATime(t *testing.T) {
 		ended <- killed
 	}()
 	<-inside
-	if p, err := step(func(act.Act, error) {}); err != nil || p.Done != 0 || !p.More {
+	waited := func(_ act.Act, err error) { t.Errorf("a second worker did the batch, too: %v", err) }
+	if p, err := step(waited); err != nil || p.Done != 0 || !p.More {
 		t.Errorf("a second worker did %+v, %v; want nothing, and to come again", p, err)
 	}
 	close(leave)
@@ -154,7 +155,8 @@ func TestOneWorkerAtATime(t *testing.T) {
 // meanwhile another one goes on.
 func TestActThatAlwaysFails(t *testing.T) {
 	t.Parallel()
-	desk, pool := setup(t, 10, func(int) error { return errors.New("poison") })
+	tries := 0
+	desk, pool := setup(t, 10, func(int) error { tries++; return errors.New("poison") })
 	begun, err := desk.Begin(t.Context(), order(10))
 	kit.Must(t, err)
 	var got act.Act
@@ -167,8 +169,8 @@ func TestActThatAlwaysFails(t *testing.T) {
 		kit.Must(t, err)
 		return got.Status == act.Stopped
 	})
-	if got.StoppedBy != "console" || got.LastError == "" || left(t, pool) != 10 {
-		t.Errorf("the act is %+v and %d rows are left, want it stopped by the console with a reason, and 10 left", got, left(t, pool))
+	if got.StoppedBy != "console" || got.LastError == "" || left(t, pool) != 10 || tries != 5 {
+		t.Errorf("the act is %+v after %d tries and %d rows are left, want it stopped by the console after 5 with a reason, and 10 left", got, tries, left(t, pool))
 	}
 	resumed, err := desk.Resume(t.Context(), begun.ID)
 	if err != nil || resumed.Status != act.Running {

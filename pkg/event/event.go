@@ -24,7 +24,7 @@ import (
 // type.
 var ErrUnreadable = errors.New("unreadable event")
 
-// Subjects of the broker, one a domain.
+// Subjects of the broker.
 const (
 	EntitlementSubject = "entitlement.events"
 	MatchmakingSubject = "matchmaking.events"

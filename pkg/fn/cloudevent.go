@@ -152,7 +152,7 @@ func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event
 				return nil, err
 			}
 			if !slices.Contains(e.Function.Events, event.Type()) {
-				return nil, UnknownEvent(event.Type())
+				return nil, UnknownEvent(event.Type(), e.Function.Events)
 			}
 			if len(event.Data()) == 0 {
 				return nil, fault.New(fault.Invalid, "event_invalid", "The event has no data.")
@@ -171,9 +171,9 @@ func HandleEvents[T any](e *Env, handler func(context.Context, cloudevents.Event
 	})
 }
 
-// UnknownEvent returns the error for an event of a type that no function here takes.
-func UnknownEvent(eventType string) error {
-	return fault.New(fault.Invalid, "event_type_unknown", "Events of type %q are not taken here.", eventType)
+// UnknownEvent returns the error for an event of another type than those that are taken.
+func UnknownEvent(eventType string, taken []string) error {
+	return fault.New(fault.Invalid, "event_type_unknown", "Events of type %q are not taken here; send %s.", eventType, strings.Join(taken, " or "))
 }
 
 // decodeValid reads data into v, after checking it against schema.

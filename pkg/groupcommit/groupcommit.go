@@ -54,8 +54,8 @@ type Queue[W, R any] struct {
 	// Keys name what a write changes. Writes with a key in common never share a batch, nor
 	// run in two at once; they run in the order in which they came.
 	Keys func(W) []string
-	// Shared, which may be nil, names what writes may share a batch in spite of, in the
-	// order in which they came, but not run in two batches at once.
+	// Shared, which may be nil, names what a write also touches. Writes with such a name in
+	// common may share a batch, in the order in which they came, but never run in two at once.
 	Shared func(W) []string
 	// Patience, if it is not zero, is how long a write waits for its batch to begin before
 	// it ends with ErrFull.

@@ -63,7 +63,7 @@ var Codes = []Code{
 	{"filter_invalid", 422, "Dead letters have no owner. Filter them by id, type, error or time."},
 	{"ids_invalid", 422, "An id is none of this queue's, or republish got none. Take ids from the queue's list."},
 	{"event_invalid", 422, "It is not a valid CloudEvent. Correct its attributes."},
-	{"event_type_unknown", 422, "This type of event is not accepted."},
+	{"event_type_unknown", 422, "This type of event is not accepted. Send one that the answer names."},
 	{"live_user_id_invalid", 422, "There are no live streams for this user id. Read the inbox."},
 	{"identity_invalid", 422, "The token's issuer or subject is too long or not valid text. Use another issuer."},
 	{"second_token_invalid", 422, "Sign in with the identity to link, and send its access token."},

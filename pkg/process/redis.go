@@ -18,8 +18,8 @@ const (
 	redisLookAgain   = time.Second // which node of a cluster has which slots
 )
 
-// Redis returns the client of the Redis that holds the queues. It never sends a command
-// twice by itself: scripts are not harmless when run twice.
+// Redis returns the client of the Redis that holds the queues. That of a single server
+// sends no command twice by itself: a script's first answer would be lost.
 func (p *Process) Redis() (redis.UniversalClient, error) {
 	return p.redisAt("REDIS_URL", p.Settings.RedisURL, p.Settings.RedisCluster)
 }

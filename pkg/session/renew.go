@@ -150,8 +150,8 @@ func (session Session) after(next Session, err error) Session {
 }
 
 // claim sets an absent key, and reports whether it holds owner now. SET returns the old
-// value, because the client retries a command whose answer was lost: the second time it
-// finds owner.
+// value, because a cluster's client may repeat a command whose answer was lost: the second
+// time it finds owner.
 func (s *Store) claim(ctx context.Context, key, owner string, lifetime time.Duration) (bool, error) {
 	found, err := s.client.SetArgs(ctx, key, owner, redis.SetArgs{Mode: "NX", Get: true, TTL: lifetime}).Result()
 	switch {

@@ -565,4 +565,97 @@ var promises = []promise{
 			"test/operations TestErase",
 		},
 	}},
+	{"one identity is one user, with the roles of one token", []mutant{
+		{
+			"a race that is lost leaves a user behind", "pkg/account/register.go",
+			"INSERT INTO account.users (user_id) SELECT user_id FROM met\n", "INSERT INTO account.users (user_id) SELECT $3::uuid\n",
+			"pkg/account TestRegisterAtOnce",
+		},
+		{
+			"changes of one user do not take turns", "pkg/account/change.go",
+			"WHERE user_id = $1 FOR NO KEY UPDATE`", "WHERE user_id = $1`",
+			"pkg/account TestLinkUpToTheLimit|TestRolesAreOfOneToken",
+		},
+		{
+			"somebody else's identity counts as linked", "pkg/account/link.go",
+			"case a.UserID != userID:", "case a.UserID == \"\":",
+			"pkg/account TestLinkOneIdentityAtOnce",
+		},
+		{
+			"roles that the issuer took away stay", "pkg/account/register.go",
+			"WHERE user_id = $1 AND role <> ALL ($2::text[])", "WHERE user_id = $1 AND $2::text[] IS NULL",
+			"pkg/account TestRolesAreReplaced",
+		},
+	}},
+	{"what operators do is recorded, exact, and can be held", []mutant{
+		{
+			"two workers do the same batch", "pkg/act/act.go",
+			"AND status = 'RUNNING' AND next_at <= now() FOR UPDATE SKIP LOCKED`", "AND status = 'RUNNING' AND next_at <= now()`",
+			"pkg/act TestOneWorkerAtATime",
+		},
+		{
+			"a batch that kills its process is tried for ever", "pkg/act/act.go",
+			"status = CASE WHEN tries >= $2 THEN 'STOPPED'", "status = CASE WHEN tries >= $2 + 1000 THEN 'STOPPED'",
+			"pkg/act TestActThatAlwaysFails",
+		},
+		{
+			"an act does more than it may", "pkg/act/act.go",
+			"int64(a.PerSecond), a.AtMost-a.Done))", "int64(a.PerSecond)))",
+			"test/operations TestAtMost",
+		},
+		{
+			"an act does not keep its rate", "pkg/act/act.go",
+			"rest := max(p.Rest, time.Duration(float64(p.Done+p.Skipped)/float64(a.PerSecond)*float64(time.Second)))", "rest := p.Rest",
+			"test/operations TestStopAndResume",
+		},
+		{
+			"an act takes rows that failed after it began", "pkg/lease/failed.go",
+			"afterID, a.Begun(), examined", "afterID, latest, examined",
+			"test/operations TestFailedAgain",
+		},
+	}},
+	{"a match has one game server, or none and the reason", []mutant{
+		{
+			"a match whose answer was lost gets another server", "pkg/agones/allocate.go",
+			"\t\t\t{map[string]string{fleetLabel: a.fleet, matchLabel: m.ID}, stateAllocated},\n", "",
+			"pkg/agones TestLostAnswer",
+		},
+		{
+			"a server does not know whose match it has", "pkg/agones/allocate.go",
+			"Labels: map[string]string{matchLabel: m.ID},", "Labels: map[string]string{},",
+			"pkg/agones TestSameMatchSameServer",
+		},
+		{
+			"a fleet that is used up is an error like any other", "pkg/agones/answer.go",
+			"case s.Code == resourceExhausted ||", "case",
+			"pkg/agones TestNoServer",
+		},
+		{
+			"players are told of a server without an address", "pkg/agones/answer.go",
+			`case session.Server == "" || session.Address == "" || session.Ports == nil:`, `case session.Server == "":`,
+			"pkg/agones TestBadAnswers",
+		},
+	}},
+	{"RabbitMQ keeps what JetStream keeps", []mutant{
+		{
+			"an event that no queue takes is published", "pkg/rabbitmq/publisher.go",
+			"Exchange, m.Subject, true, false, publishing(m))", "Exchange, m.Subject, false, false, publishing(m))",
+			"pkg/rabbitmq TestQueueRemoved",
+		},
+		{
+			"what is to come again is dropped", "pkg/rabbitmq/delivery.go",
+			"_ = a.d.Nack(false, true)", "_ = a.d.Nack(false, false)",
+			"pkg/rabbitmq TestContract",
+		},
+		{
+			"a message is given up after three deliveries", "pkg/rabbitmq/rabbitmq.go",
+			"int32(math.MaxInt32)", "int32(3 + 0*math.MaxInt8)",
+			"pkg/rabbitmq TestContract",
+		},
+		{
+			"nobody knows how often a message came", "pkg/rabbitmq/delivery.go",
+			"delivered = 1 + uint64(count)", "delivered = min(1, uint64(count))",
+			"pkg/rabbitmq TestContract",
+		},
+	}},
 }

@@ -23,7 +23,7 @@ type Metrics struct {
 
 const meterName = "transfer"
 
-// NewMetrics returns the metrics; they count nothing without METRICS_ADDRESS.
+// NewMetrics returns the metrics; they count nothing where nobody reads them.
 func NewMetrics(e *fn.Env) (*Metrics, error) {
 	meter, err := e.Meter(meterName)
 	if err != nil {
