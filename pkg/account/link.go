@@ -10,15 +10,16 @@ import (
 	"github.com/miniserversystem/miniserver/pkg/postgres"
 )
 
-// The clock is read under the lock, so that linked_at has the order of linking.
+// The clock is read under the lock, so that linked_at has the order of linking. A user
+// without an identity is erased, and stays nobody.
 const linkSQL = `
 INSERT INTO account.identities (issuer, subject, user_id, linked_at)
 SELECT $2, $3, user_id, clock_timestamp() FROM account.users
-WHERE user_id = $1 AND (SELECT count(*) FROM account.identities WHERE user_id = $1) < $4
+WHERE user_id = $1 AND (SELECT count(*) FROM account.identities WHERE user_id = $1) BETWEEN 1 AND $4::bigint - 1
 ON CONFLICT (issuer, subject) DO NOTHING`
 
 // Link links a further identity to a user and returns the account. Linking the user's own
-// identity changes nothing. It fails with ErrNotFound if there is no such user, with
+// identity changes nothing. It fails with ErrNotFound if there is no such user or it is erased, with
 // ErrIdentityTaken if the identity is another user's, with ErrTooManyIdentities if the
 // user has MaxIdentities, and with ErrIdentityInvalid. Of concurrent calls that link one
 // identity to different users, one succeeds.
@@ -48,6 +49,9 @@ func (s *Store) Link(ctx context.Context, userID, issuer, subject string) (Accou
 	a, err = s.Get(ctx, issuer, subject)
 	switch {
 	case errors.Is(err, ErrNotFound):
+		if _, err := s.Of(ctx, userID); err != nil {
+			return Account{}, err
+		}
 		return Account{}, ErrTooManyIdentities
 	case err != nil:
 		return Account{}, err

@@ -205,6 +205,42 @@ func TestLinkedAtOfWhoWaited(t *testing.T) {
 	}
 }
 
+// An identity that is to be linked while its user is erased, or after that, is not: nothing
+// leads to an erased user.
+func TestLinkToWhoIsErased(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ann := f.register("ann", "player")
+	tx, err := f.pool.Begin(f.ctx)
+	kit.Must(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = account.Detach(f.ctx, tx, ann.UserID)
+	kit.Must(t, err)
+	linked, registered := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := f.store.Link(f.ctx, ann.UserID, another, "meanwhile")
+		linked <- err
+	}()
+	go func() {
+		_, err := f.store.Register(f.ctx, issuer, "ann", []string{"operator"})
+		registered <- err
+	}()
+	kit.Eventually(t, "both wait for the user's lock", func() bool {
+		return query[int](f, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2
+	})
+	kit.Must(t, tx.Commit(f.ctx))
+	if err := <-linked; !errors.Is(err, account.ErrNotFound) {
+		t.Errorf("linked meanwhile: %v, want ErrNotFound", err)
+	}
+	kit.Must(t, <-registered)
+	if _, err := f.store.Link(f.ctx, ann.UserID, another, "later"); !errors.Is(err, account.ErrNotFound) {
+		t.Errorf("linked later: %v, want ErrNotFound", err)
+	}
+	if n := query[int](f, `SELECT (SELECT count(*) FROM account.identities) + (SELECT count(*) FROM account.user_roles)`); n != 0 {
+		t.Errorf("the erased user has %d identities and roles, want none", n)
+	}
+}
+
 // Identities that were linked at the same time are sorted by issuer and subject.
 func TestIdentitiesInOrder(t *testing.T) {
 	t.Parallel()

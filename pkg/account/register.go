@@ -22,12 +22,14 @@ WITH met AS (
 INSERT INTO account.user_roles (user_id, role)
 SELECT user_id, role FROM met, unnest($4::text[]) AS role`
 
+// A user who was erased meanwhile gets no roles.
 const rolesSQL = `
 WITH gone AS (
 	DELETE FROM account.user_roles WHERE user_id = $1 AND role <> ALL ($2::text[])
 )
 INSERT INTO account.user_roles (user_id, role)
 SELECT $1, role FROM unnest($2::text[]) AS role
+WHERE EXISTS (SELECT FROM account.identities WHERE user_id = $1)
 ON CONFLICT (user_id, role) DO NOTHING`
 
 // Register returns the account of an identity, and creates it for an unknown one. roles

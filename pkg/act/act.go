@@ -290,9 +290,9 @@ func (d *Desk) Stop(ctx context.Context, actID, by string) (Act, error) {
 	return d.turn(ctx, actID, `status = 'STOPPED', stopped_by = $2`, by)
 }
 
-// Resume has a stopped act go on where it was. It may be repeated.
+// Resume has a stopped act go on where it was, when it is due. It may be repeated.
 func (d *Desk) Resume(ctx context.Context, actID string) (Act, error) {
-	return d.turn(ctx, actID, `status = 'RUNNING', tries = 0, next_at = now()`)
+	return d.turn(ctx, actID, `status = 'RUNNING', tries = 0`)
 }
 
 func (d *Desk) turn(ctx context.Context, actID, set string, args ...any) (Act, error) {

@@ -38,7 +38,7 @@ type Settings struct {
 	NotificationDatabaseURL string `env:"NOTIFICATION_DATABASE_URL" doc:"Database of the notification schema; falls back to DATABASE_URL."`
 	TransferDatabaseURL     string `env:"TRANSFER_DATABASE_URL" doc:"Database of the schemas core and integration; falls back to DATABASE_URL."`
 	MigrationDatabaseURL    string `env:"MIGRATION_DATABASE_URL" doc:"Where miniserver migrate connects to, directly and as the owner of the schemas. The roles that the other URLs name are then given their rights."`
-	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" min:"1" max:"1000" doc:"Connections a process opens to each database at most."`
+	PostgresPoolSize        int32  `env:"POSTGRES_POOL_SIZE" envDefault:"16" min:"2" max:"1000" doc:"Connections a process opens to each database at most."`
 	PostgresExecMode        string `env:"POSTGRES_EXEC_MODE" envDefault:"cache_statement" doc:"cache_statement, cache_describe, describe_exec, exec or simple_protocol. Behind PgBouncer in transaction mode: exec."`
 	RedisURL                string `env:"REDIS_URL" doc:"Redis 7 or later, as a URL. With master_name=… in it, the URL is that of a Sentinel: &addr=host:port adds further ones, &username=… and &password=… are those of Redis, percent-encoded."`
 	RedisCluster            bool   `env:"REDIS_CLUSTER" envDefault:"false" doc:"Whether REDIS_URL names a node of a Redis Cluster; ?addr=host:port&addr=… adds further ones. The rest are found through them."`

@@ -48,11 +48,21 @@ func (s *Store) Unreconciled(ctx context.Context, r Retention) (int, error) {
 	return r.Outbox.Waiting(ctx, s.pool, OutboxTable, ReconciledTable)
 }
 
-// Pseudonymise puts a user id in the place of a subject at an issuer, in the keys of all
-// transfers that it asked for. What moved refers to accounts and users only.
+// Whoever has the subject now may be a new user already, whose keys must answer again: those
+// of transfers from accounts of others, and those whose transfer runs.
+const pseudonymiseSQL = `
+UPDATE integration.idempotency_key k SET client_id = $2
+WHERE client_id = $1 AND scope = $3 AND status IS DISTINCT FROM 'IN_PROGRESS'
+  AND NOT EXISTS (
+	SELECT FROM core.transfer t JOIN core.account a ON a.account_id = t.from_account_id
+	WHERE t.transfer_id = k.transfer_id AND t.kind = 'TRANSFER' AND a.owner_user_id <> $2)`
+
+// Pseudonymise puts a user id in the place of a subject at an issuer, in the keys of the
+// user's transfers and of the reversals that it asked for. What moved refers to accounts and
+// users only. Keys for opening accounts are left alone: they go by themselves.
 func (s *Store) Pseudonymise(ctx context.Context, subject, userID string) error {
 	err := postgres.Retry(ctx, func(ctx context.Context) error { // transfers lock several keys in another order
-		_, err := s.pool.Exec(ctx, `UPDATE integration.idempotency_key SET client_id = $2 WHERE client_id = $1`, subject, userID)
+		_, err := s.pool.Exec(ctx, pseudonymiseSQL, subject, userID, Scope)
 		return err
 	})
 	return postgres.Wrap("pseudonymise keys", err)

@@ -221,7 +221,7 @@ var faults = []fault{
 		make: func(n node) { n.at("data")["WAKE"] = "true" },
 	},
 	{
-		name: "a setting out of range", kind: "ConfigMap", in: "settings", message: "POSTGRES_POOL_SIZE must be 1 to 1000",
+		name: "a setting out of range", kind: "ConfigMap", in: "settings", message: "POSTGRES_POOL_SIZE must be 2 to 1000",
 		make: func(n node) { n.at("data")["POSTGRES_POOL_SIZE"] = "0" },
 	},
 	{

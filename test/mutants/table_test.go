@@ -609,6 +609,16 @@ var promises = []promise{
 			"test/operations TestStopAndResume",
 		},
 		{
+			"an identity is linked to an erased user", "pkg/account/link.go",
+			"WHERE user_id = $1) BETWEEN 1 AND $4::bigint - 1", "WHERE user_id = $1) < $4::bigint",
+			"pkg/account TestLinkToWhoIsErased",
+		},
+		{
+			"an erasure takes the keys of the next user with that name", "pkg/transfer/retention.go",
+			"AND t.kind = 'TRANSFER' AND a.owner_user_id <> $2)", "AND t.kind = 'TRANSFER' AND a.owner_user_id = '')",
+			"test/operations TestErase",
+		},
+		{
 			"an act takes rows that failed after it began", "pkg/lease/failed.go",
 			"afterID, a.Begun(), examined", "afterID, latest, examined",
 			"test/operations TestFailedAgain",

@@ -68,7 +68,7 @@ func TestErase(t *testing.T) {
 	t.Parallel()
 	d, i, browser, user := somebody(t)
 	count := func() (changes, moved, owned int) {
-		return d.Count(`SELECT count(*) FROM entitlement.entitlement_audit WHERE user_id = $1`, user), d.Count(`SELECT count(*) FROM core.ledger`),
+		return d.Count(`SELECT count(*) FROM entitlement.entitlement_audit WHERE user_id = $1`, user), d.Count(`SELECT count(*) FROM core.ledger JOIN core.account USING (account_id) WHERE owner_user_id = $1`, user),
 			d.Count(`SELECT count(*) FROM core.account WHERE owner_user_id = $1`, user)
 	}
 	changes, moved, owned := count()
@@ -91,8 +91,30 @@ func TestErase(t *testing.T) {
 	if somebodyNew == user {
 		t.Error("the identity still leads to the erased user")
 	}
+	// The new user's transfers are the new user's.
+	from, to := d.Opened(d.operator, somebodyNew, "10"), d.Opened(d.operator, "u_third", "0")
+	key := again.Do(http.MethodPost, "/v1/idempotency-keys", "", system.CSRF).JSON(t)["idempotencyKey"].(string)
+	pay := func() string {
+		a := again.Do(http.MethodPost, "/v1/transfers", `{"fromAccountId":`+from+`,"toAccountId":`+to+`,"amount":4}`, "Idempotency-Key: "+key, system.CSRF)
+		system.WantStatus(t, a, http.StatusOK)
+		return string(a.Body)
+	}
+	paid := pay()
+	// Nobody makes the second step come early.
+	for _, turn := range []string{"resume", "stop", "resume"} {
+		system.WantStatus(t, d.Call(http.MethodPost, "/v1/operations/acts/"+id+"/"+turn, d.operator, ""), http.StatusOK)
+	}
+	d.Tick("console")
+	if n := d.Count(`SELECT count(*) FROM account.acts WHERE status = 'RUNNING' AND next_at > now() + interval '30 s'`); n != 1 {
+		t.Errorf("an act that was resumed is %+v, want it to wait as before", d.act(id))
+	}
 	d.exec(`UPDATE account.acts SET next_at = now()`) // instead of two minutes
 	d.done(id)
+	again.SignIn(i, "/", system.SigningIn{Subject: "erin-at-the-issuer"})
+	if repeated := pay(); repeated != paid {
+		t.Errorf("a transfer's request was answered %s, and after the erasure %s", paid, repeated)
+	}
+	d.exec(`DELETE FROM integration.idempotency_key WHERE idempotency_key = $1`, key)
 	d.exec(`DELETE FROM account.identities WHERE user_id IN (SELECT user_id FROM account.identities WHERE subject = 'erin-at-the-issuer')`) // the new user's
 	var tables []string
 	kit.Must(t, d.Pool.QueryRow(t.Context(), `SELECT array_agg(format('%I.%I', schemaname, tablename)) FROM pg_tables
