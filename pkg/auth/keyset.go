@@ -61,9 +61,28 @@ func (s *keySet) VerifySignature(ctx context.Context, raw string) ([]byte, error
 	return nil, errors.New("no key of the issuer made this signature")
 }
 
+type sentByIssuer struct{}
+
+// fromIssuer returns a context to verify what the issuer itself has just sent: nobody
+// invented its key id.
+func fromIssuer(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sentByIssuer{}, true)
+}
+
 // find returns the keys with an id. For an unknown id it asks the issuer, unless it asked
-// recently; old keys are renewed in the background.
+// recently because of a caller's token; old keys are renewed in the background.
 func (s *keySet) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
+	found, err := s.look(ctx, id)
+	if len(found) == 0 && err == nil && ctx.Value(sentByIssuer{}) != nil {
+		s.mutex.Lock()
+		s.asked = time.Time{}
+		s.mutex.Unlock()
+		return s.look(ctx, id)
+	}
+	return found, err
+}
+
+func (s *keySet) look(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	s.mutex.Lock()
 	found := s.keys.Key(id)
 	var asked <-chan struct{}

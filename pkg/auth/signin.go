@@ -101,6 +101,7 @@ func (s *SignIn) Finish(ctx context.Context, answer url.Values, proof Proof) (Gr
 	if err != nil {
 		return Grant{}, exchangeError(err, signInFailed)
 	}
+	ctx = fromIssuer(ctx)
 	raw, _ := token.Extra("id_token").(string)
 	idToken, err := d.verify(ctx, s.issuer.url, s.client.ClientID, raw)
 	if fault.Of(err) == fault.Unavailable {
@@ -160,7 +161,7 @@ func (s *SignIn) Renew(ctx context.Context, subject, refreshToken string) (Grant
 	if err != nil {
 		return Grant{}, exchangeError(err, func(error) error { return ErrRevoked })
 	}
-	access, err := s.bearer.Check(ctx, token.AccessToken)
+	access, err := s.bearer.Check(fromIssuer(ctx), token.AccessToken)
 	if err != nil && fault.Of(err) != fault.Unavailable || err == nil && access.Subject != subject {
 		return Grant{}, ErrRevoked
 	}

@@ -144,6 +144,7 @@ func signInSuite(t *testing.T, begin startProvider) {
 		s, p := open(t, system.SignInLifetime, true)
 		alice := s.Person()
 		alice.SignIn("alice", "/")
+		signedIn := time.Now()
 		writer := identity.Token(t, p.URL(), issuer.PurchaseServiceClientID, issuer.PurchaseServiceClientSecret)
 		s.Writer = writer
 		system.WantStatus(t, s.Grant("k1", "u_1", "item1"), http.StatusOK)
@@ -155,6 +156,13 @@ func signInSuite(t *testing.T, begin startProvider) {
 		bob := s.Person()
 		bob.SignIn("bob", "/")
 		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+		// Rotated again so soon that no caller's token has them fetched, what the issuer
+		// itself sends does: it ends no session, and no sign-in.
+		kit.Must(t, p.RotateKey())
+		kit.Pause(time.Until(signedIn.Add(system.RenewalDue)))
+		system.WantStatus(t, alice.Do(http.MethodGet, "/v1/me", ""), http.StatusOK)
+		kit.Must(t, p.RotateKey())
+		s.Person().SignIn("bob", "/")
 	})
 }
 
