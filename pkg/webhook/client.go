@@ -13,6 +13,9 @@ import (
 const (
 	maxIdlePerHost = 16
 	idleTimeout    = 90 * time.Second
+	// pingAfter detects a receiver's machine that vanished; without it, notifications would
+	// time out on its HTTP/2 connection until TCP gives up, and become FAILED.
+	pingAfter = 5 * time.Second
 )
 
 // guard refuses addresses outside the public internet, because a receiver's name may
@@ -36,6 +39,7 @@ func newTransport(allowPrivate bool, timeout time.Duration) http.RoundTripper {
 	return &http.Transport{
 		DialContext:           dialer.DialContext,
 		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: timeout},
 		MaxIdleConnsPerHost:   maxIdlePerHost,
 		IdleConnTimeout:       idleTimeout,
 		TLSHandshakeTimeout:   timeout,

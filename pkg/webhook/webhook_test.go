@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -248,6 +249,27 @@ func TestBrokenEndpointDoesNotStarveTheOthers(t *testing.T) {
 			t.Errorf("%d: the healthy endpoint got it %d times, want 1", code, n)
 		}
 	}
+}
+
+// A receiver's machine vanishes without a word, and another one takes over: the connection
+// to the first, on which HTTP/2 would send all requests, is given up within seconds.
+func TestSilentConnectionIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewUnstartedServer(status(200))
+	r.EnableHTTP2 = true
+	r.StartTLS()
+	t.Cleanup(r.Close)
+	link, through := kit.Through(t, r.URL)
+	roots := x509.NewCertPool()
+	roots.AddCert(r.Certificate())
+	c := setup(t, through)
+	c.Trust(roots)
+	kit.Must(t, c.Send(t.Context(), outgoing()))
+	link.When("", func() bool { <-t.Context().Done(); return true }) // nothing more comes through the first one
+	if c.Send(t.Context(), outgoing()) == nil {
+		t.Fatal("the first connection was not silent")
+	}
+	kit.Within(t, 20*time.Second, "webhooks arrive on another connection", func() bool { return c.Send(t.Context(), outgoing()) == nil })
 }
 
 // A receiver that never answers, or never ends its answer, holds up Send for a bounded

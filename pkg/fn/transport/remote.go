@@ -13,6 +13,8 @@ const (
 	remoteIdleTimeout  = 60 * time.Second
 	remoteDialTimeout  = 3 * time.Second
 	remoteFirstByteMax = 60 * time.Second
+	// remotePing detects a machine that vanished behind an HTTP/2 connection.
+	remotePing = 5 * time.Second
 )
 
 // Remote reaches functions in other processes. where is FUNCTION_URL: a URL in
@@ -41,6 +43,7 @@ func Remote(where string) (http.RoundTripper, error) {
 	transport.IdleConnTimeout = remoteIdleTimeout
 	transport.TLSHandshakeTimeout = remoteDialTimeout
 	transport.ResponseHeaderTimeout = remoteFirstByteMax
+	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: remotePing, PingTimeout: remoteDialTimeout}
 	t.transport = transport
 	return t, nil
 }
