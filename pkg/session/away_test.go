@@ -87,6 +87,14 @@ func TestRedisIsAway(t *testing.T) {
 	if took := time.Since(began); fault.Of(err) != fault.Unavailable || took > 2*time.Second {
 		t.Errorf("the renewal ended with %v after %s, want Unavailable within 2s", err, took)
 	}
+	// The issuer takes the old tokens no more: the next renewal stores what that one made.
+	f.server = kit.StartRedis(t, dir)
+	kit.Eventually(t, "Redis is back", func() bool { return f.client.Ping(f.ctx).Err() == nil })
+	kit.Within(t, 4*session.RenewTimeout, "the renewed session is stored", func() bool { // once the lock of the first has expired
+		got, err := f.store.Renewed(f.ctx, cookie, f.load(cookie), never(t))
+		kit.Must(t, err)
+		return got.RefreshToken == "refresh-token-2" && f.load(cookie).RenewAt.Equal(got.RenewAt)
+	})
 }
 
 // Redis is full: it answers, but refuses writes.

@@ -108,14 +108,16 @@ func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew fun
 	if err != nil || !current.due() {
 		return current, err
 	}
-	renewing, cancel := context.WithTimeout(ctx, RenewTimeout)
-	defer cancel()
-	next, err := renew(renewing, current)
-	var replacement []byte // stays empty for a session that must end
-	if !errors.Is(err, ErrRevoked) {
-		next = current.after(next, err)
-		if replacement, err = p.seal(next); err != nil {
-			return Session{}, err
+	nonce := string(sealed[:nonceBytes])
+	replacement, renewed := s.unstored.Get(nonce, time.Now()) // empty for a session that must end
+	if !renewed {
+		renewing, cancel := context.WithTimeout(ctx, RenewTimeout)
+		defer cancel()
+		next, err := renew(renewing, current)
+		if !errors.Is(err, ErrRevoked) {
+			if replacement, err = p.seal(current.after(next, err)); err != nil {
+				return Session{}, err
+			}
 		}
 	}
 	writing, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -123,15 +125,19 @@ func (s *Store) renewAlone(ctx context.Context, p place, owner string, renew fun
 	// Replace only the session that was read: this neither restores a session that was
 	// signed out meanwhile, nor overwrites a newer one that another process made after
 	// this one's lock expired.
-	replaced, err := replaceScript.Run(writing, s.client, []string{p.key}, sealed[:nonceBytes], replacement).Bool()
+	replaced, err := replaceScript.Run(writing, s.client, []string{p.key}, nonce, replacement).Bool()
+	var next Session
 	switch {
 	case err != nil:
+		s.unstored.Put(nonce, replacement, time.Now().Add(keepUnstored))
 		return Session{}, unreachable("store a renewed session", err)
 	case !replaced:
 		current, _, err = s.read(writing, p)
 		return current, err
 	case len(replacement) == 0:
 		s.unindex(writing, current, p.id)
+		return Session{}, ErrNone
+	case !p.open(replacement, &next):
 		return Session{}, ErrNone
 	}
 	return next, nil

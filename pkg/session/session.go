@@ -66,6 +66,9 @@ type Store struct {
 	client redis.UniversalClient
 	limits Limits
 	opened *cache.Cache[[sha256.Size]byte, opened] // by the cookie's hash
+	// unstored has what renewals made of sessions and Redis did not take, by the nonce of
+	// the session that it replaces: the issuer takes the old tokens no more.
+	unstored *cache.Cache[string, []byte]
 
 	watches watches
 }
@@ -83,6 +86,9 @@ const (
 	maxOpened = 10_000
 	// keepOpened is how long one is kept; it is no limit of the session's.
 	keepOpened = 5 * time.Minute
+	// maxUnstored and keepUnstored bound renewed sessions that wait for Redis.
+	maxUnstored  = 10_000
+	keepUnstored = 10 * time.Minute
 )
 
 // NewStore returns a store on client. It panics when a limit is not above zero:
@@ -91,7 +97,10 @@ func NewStore(client redis.UniversalClient, limits Limits) *Store {
 	if limits.Idle <= 0 || limits.Absolute <= 0 {
 		panic(fmt.Sprintf("session: limits must be above zero, are %s and %s", limits.Idle, limits.Absolute))
 	}
-	return &Store{client: client, limits: limits, opened: cache.New[[sha256.Size]byte, opened](maxOpened)}
+	return &Store{
+		client: client, limits: limits,
+		opened: cache.New[[sha256.Size]byte, opened](maxOpened), unstored: cache.New[string, []byte](maxUnstored),
+	}
 }
 
 // remaining is the longest time that a session may still last.
