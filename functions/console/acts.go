@@ -160,12 +160,17 @@ func (f *function) getAct(ctx context.Context, in *ActPath) (*struct{ Body act.A
 }
 
 func (f *function) stop(ctx context.Context, in *ActPath) (*struct{ Body act.Act }, error) {
-	return f.one(in.ActID, func(d *act.Desk) (act.Act, error) { return d.Stop(ctx, in.ActID, actorOf(ctx)) })
+	stopped, err := f.one(in.ActID, func(d *act.Desk) (act.Act, error) { return d.Stop(ctx, in.ActID, actorOf(ctx)) })
+	if err == nil {
+		f.env.Logger().InfoContext(ctx, "act stopped", "act_id", in.ActID, "actor", actorOf(ctx))
+	}
+	return stopped, err
 }
 
 func (f *function) resume(ctx context.Context, in *ActPath) (*struct{ Body act.Act }, error) {
 	resumed, err := f.one(in.ActID, func(d *act.Desk) (act.Act, error) { return d.Resume(ctx, in.ActID) })
 	if err == nil {
+		f.env.Logger().InfoContext(ctx, "act resumed", "act_id", in.ActID, "actor", actorOf(ctx))
 		f.wake()
 	}
 	return resumed, err

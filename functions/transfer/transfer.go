@@ -20,6 +20,8 @@ var (
 		ID: "issue-idempotency-key", Method: http.MethodPost, Path: "/v1/idempotency-keys", Bodyless: true,
 		Summary:     "Get a key for one transfer",
 		Description: "It belongs to the caller and waits 30 minutes to be used.",
+		// Each request leaves a row for an hour and a half.
+		Quota: fn.Quota{PerMinute: 600, Burst: 600},
 	}
 	Send = fn.Route{
 		ID: "transfer", Method: http.MethodPost, Path: "/v1/transfers", Self: true,

@@ -40,6 +40,8 @@ configure() { # CONFIGMAP PATCH
 
 # Services are at NAME.NAMESPACE.localhost, which is this machine to browsers and curl.
 configure config-network '{"data":{"ingress-class":"kourier.ingress.networking.knative.dev"}}'
+# Kourier passes on whatever X-Forwarded-For clients send unless it is told to add theirs.
+configure config-kourier '{"data":{"use-remote-address":"true"}}'
 configure config-domain '{"data":{"localhost":""}}'
 # ko puts images into the node; there is no registry to ask for their digests.
 configure config-deployment '{"data":{"registries-skipping-tag-resolving":"kind.local,ko.local,dev.local"}}'

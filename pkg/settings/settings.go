@@ -106,7 +106,7 @@ type Settings struct {
 	ReconcileAfter       time.Duration     `env:"RECONCILE_AFTER" envDefault:"5m" min:"30s" max:"24h" doc:"Age at which reconcile checks that a published event arrived. Keep it above the duration of statements, and the difference of the clocks of a store's servers (with RabbitMQ also of the functions')."`
 	NotificationChannel  string            `env:"NOTIFICATION_CHANNEL" envDefault:"log" doc:"Where notifications are sent: log or webhook."`
 	WebhookURLs          []string          `env:"WEBHOOK_URLS" doc:"Endpoints that get each notification as a Standard Webhook, separated by commas."`
-	WebhookSecrets       []string          `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new."`
+	WebhookSecrets       []string          `env:"WEBHOOK_SECRETS" secret:"true" doc:"Signing secrets (whsec_…), separated by commas. Every one signs: to rotate, list the new and the old until receivers know the new. Who has one can sign to all receivers that take it: give each receiver one of its own."`
 	WebhookAllowPrivate  bool              `env:"WEBHOOK_ALLOW_PRIVATE" envDefault:"false" doc:"Whether webhooks may go to loopback, private, link-local and other special-purpose addresses, and over plain http."`
 	WebhookTimeout       time.Duration     `env:"WEBHOOK_TIMEOUT" envDefault:"5s" min:"10ms" max:"10m" doc:"How long one webhook call may take; below half of LEASE_DURATION."`
 	MatchmakingModes     []string          `env:"MATCHMAKING_MODES" envDefault:"casual,rank" doc:"Names of the queues, letters a to z, separated by commas."`

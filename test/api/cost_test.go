@@ -70,7 +70,7 @@ func TestRoundTripsOfARequest(t *testing.T) {
 		{"notifications", 1, 1, http.StatusOK, nil, func(string) system.Answer { return p.Call(http.MethodGet, "/v1/me/notifications", p.alice, "") }},
 		{"a grant", 1, 1, http.StatusOK, unused, func(key string) system.Answer { return p.Grant(key, "u_"+key, "item1") }},
 		{"a grant that was made", 1, 1, http.StatusOK, nil, func(string) system.Answer { return p.Grant("again", "u_again", "item1") }},
-		{"a key for a transfer", 1, 1, http.StatusCreated, nil, func(string) system.Answer { return p.Call(http.MethodPost, "/v1/idempotency-keys", p.alice, "") }},
+		{"a key for a transfer", 1, 2, http.StatusCreated, nil, func(string) system.Answer { return p.Call(http.MethodPost, "/v1/idempotency-keys", p.alice, "") }},
 		{"a transfer", 2, 1, http.StatusOK, func() string { return p.TransferKey(p.alice) }, func(key string) system.Answer {
 			return p.Pay(p.alice, key, p.from, p.to, "1")
 		}},
