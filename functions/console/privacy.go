@@ -171,6 +171,9 @@ const accountQueue = "accounts"
 // forgetAfter is when no gateway still has an identity's user id in its cache.
 const forgetAfter = 2 * account.Memory
 
+// watchdogTurn is how often an erasure looks whether a transfer that runs has ended.
+const watchdogTurn = 10 * time.Second
+
 // erase deletes a user's identities and personal data. The user id stays, as a pseudonym:
 // the ledger and the audit must stay true, and refer to it.
 //
@@ -190,36 +193,46 @@ func (e erase) Count(ctx context.Context, filter act.Filter) (int, error) {
 func (e erase) Batch(ctx context.Context, tx pgx.Tx, a act.Act, limit int) (p act.Progress, err error) {
 	userID := a.Filter.Owner
 	if a.Position() == "" {
-		identities, err := account.Detach(ctx, tx, userID)
-		if err != nil {
+		var d detached
+		if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&d.At); err != nil {
 			return act.Progress{}, err
 		}
-		if err := e.forget(ctx, userID, identities); err != nil {
+		if d.Identities, err = account.Detach(ctx, tx, userID); err != nil {
 			return act.Progress{}, err
 		}
-		position, err := json.Marshal(identities)
-		return act.Progress{Done: len(identities), Position: string(position), More: true, Rest: forgetAfter}, err
+		if err := e.endSessions(ctx, d.Identities); err != nil {
+			return act.Progress{}, err
+		}
+		position, err := json.Marshal(d)
+		return act.Progress{Done: len(d.Identities), Position: string(position), More: true, Rest: forgetAfter}, err
 	}
-	var identities []account.Identity
-	if err := json.Unmarshal([]byte(a.Position()), &identities); err != nil {
+	var d detached
+	if err := json.Unmarshal([]byte(a.Position()), &d); err != nil {
 		return act.Progress{}, err
 	}
-	if err := e.forget(ctx, userID, identities); err != nil {
+	if err := e.endSessions(ctx, d.Identities); err != nil {
 		return act.Progress{}, err
+	}
+	for _, identity := range d.Identities {
+		done, err := e.transfers.Pseudonymise(ctx, identity.Subject, userID, d.At.Add(account.Memory))
+		if err != nil || !done {
+			return act.Progress{Position: a.Position(), More: true, Rest: watchdogTurn}, err
+		}
 	}
 	n, err := e.notifications.Erase(ctx, userID, limit)
 	// The rest of the batches forget nobody: the identities may be a new user's.
-	return act.Progress{Done: n, Position: "[]", More: err == nil && n == limit}, err
+	return act.Progress{Done: n, Position: "{}", More: err == nil && n == limit}, err
 }
 
-// forget ends the sessions of identities, and puts the user id in the place of their
-// subjects.
-func (e erase) forget(ctx context.Context, userID string, identities []account.Identity) error {
+// detached is where an erasure is between its steps.
+type detached struct {
+	At         time.Time // by the accounts' database, before the identities were detached
+	Identities []account.Identity
+}
+
+func (e erase) endSessions(ctx context.Context, identities []account.Identity) error {
 	for _, identity := range identities {
 		if _, err := e.sessions.EndSubject(ctx, identity.Issuer, identity.Subject); err != nil {
-			return err
-		}
-		if err := e.transfers.Pseudonymise(ctx, identity.Subject, userID); err != nil {
 			return err
 		}
 	}

@@ -134,7 +134,8 @@ func (f *function) position(ctx context.Context, userID, id string) (time.Time, 
 	}
 	if mark, ok := strings.CutPrefix(id, positionMark); ok {
 		micros, err := strconv.ParseInt(mark, 10, 64)
-		if at := time.UnixMicro(micros); err == nil && !at.After(now) {
+		// Postgres knows no time as far back as some numbers.
+		if at := time.UnixMicro(max(micros, 0)); err == nil && !at.After(now) {
 			return at, true, nil
 		}
 	} else if id != "" {

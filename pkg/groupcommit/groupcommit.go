@@ -125,7 +125,11 @@ func (q *Queue[W, R]) wait(c *call[W, R]) bool {
 	defer q.mutex.Unlock()
 	left := len(q.waiting)
 	q.waiting = slices.DeleteFunc(q.waiting, func(other *call[W, R]) bool { return other == c })
-	return len(q.waiting) == left
+	if len(q.waiting) == left {
+		return true
+	}
+	q.start() // what it held up
+	return false
 }
 
 func (q *Queue[W, R]) one(c *call[W, R]) (none R, err error) {

@@ -269,6 +269,28 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// A write that ends because its batch did not begin in time holds up nobody any more.
+func TestPatienceOfAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, group := setup(), &sync.WaitGroup{}
+		s.Patience = time.Second
+		s.ask(t, group, "a")
+		group.Go(func() {
+			if _, err := s.Do(t.Context(), "ab"); !errors.Is(err, groupcommit.ErrFull) {
+				t.Errorf("a write that waits for a key ended with %v, want ErrFull", err)
+			}
+		})
+		<-time.After(s.Patience / 2)
+		s.ask(t, group, "b")
+		want(t, s.ran(), []string{"a"})
+		<-time.After(3 * s.Patience / 4)
+		want(t, s.ran(), []string{"a"}, []string{"b"})
+		close(s.let)
+		group.Wait()
+	})
+}
+
 // Batches that are slow, because they wait for a lock, keep only writes with their keys
 // waiting.
 func TestSlow(t *testing.T) {

@@ -156,13 +156,19 @@ func (r *Reconciler) publishAgain(ctx context.Context, missing []uuid.UUID, reco
 	if err := r.noteRepublished(ctx); err != nil {
 		return 0, dead, err
 	}
-	failures := r.Publisher.Publish(ctx, messages)
-	for _, failure := range failures {
-		if failure == nil {
+	var away []error
+	for i, failure := range r.Publisher.Publish(ctx, messages) {
+		switch {
+		case failure == nil:
 			sent++
+		case errors.Is(failure, ErrRefused):
+			r.Log.ErrorContext(ctx, "event was lost and the broker refuses it", "event_id", messages[i].ID, "error", failure.Error())
+			dead++
+		default:
+			away = append(away, failure)
 		}
 	}
-	return sent, dead, errors.Join(failures...)
+	return sent, dead, errors.Join(away...)
 }
 
 type reconcileRow struct {

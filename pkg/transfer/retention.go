@@ -48,22 +48,39 @@ func (s *Store) Unreconciled(ctx context.Context, r Retention) (int, error) {
 	return r.Outbox.Waiting(ctx, s.pool, OutboxTable, ReconciledTable)
 }
 
-// Whoever has the subject now may be a new user already, whose keys must answer again: those
-// of transfers from accounts of others, and those whose transfer runs.
+// Whoever has the subject now may be a new user already, whose keys must answer again. A
+// transfer tells whose key it is: one that the snapshot does not see yet is not the erased
+// user's. A key without one is the erased user's if it is old enough.
 const pseudonymiseSQL = `
-UPDATE integration.idempotency_key k SET client_id = $2
-WHERE client_id = $1 AND scope = $3 AND status IS DISTINCT FROM 'IN_PROGRESS'
-  AND NOT EXISTS (
-	SELECT FROM core.transfer t JOIN core.account a ON a.account_id = t.from_account_id
-	WHERE t.transfer_id = k.transfer_id AND t.kind = 'TRANSFER' AND a.owner_user_id <> $2)`
+UPDATE integration.idempotency_key SET client_id = $2
+WHERE idempotency_key_id IN (
+	SELECT idempotency_key_id FROM integration.idempotency_key k
+	WHERE client_id = $1 AND scope = $3 AND (
+		transfer_id IS NULL AND status IS DISTINCT FROM 'IN_PROGRESS' AND created_at < $4
+		OR EXISTS (SELECT FROM core.transfer t JOIN core.account a ON a.account_id = t.from_account_id
+			WHERE t.transfer_id = k.transfer_id AND (t.kind <> 'TRANSFER' OR a.owner_user_id = $2)))
+	ORDER BY idempotency_key_id LIMIT $5 FOR UPDATE)`
 
-// Pseudonymise puts a user id in the place of a subject at an issuer, in the keys of the
-// user's transfers and of the reversals that it asked for. What moved refers to accounts and
-// users only. Keys for opening accounts are left alone: they go by themselves.
-func (s *Store) Pseudonymise(ctx context.Context, subject, userID string) error {
-	err := postgres.Retry(ctx, func(ctx context.Context) error { // transfers lock several keys in another order
-		_, err := s.pool.Exec(ctx, pseudonymiseSQL, subject, userID, Scope)
-		return err
-	})
-	return postgres.Wrap("pseudonymise keys", err)
+// pseudonymiseBatch bounds the keys of one transaction.
+const pseudonymiseBatch = 1000
+
+// Pseudonymise puts the id of a user who has been erased in the place of the subject at an
+// issuer, in the keys of the user's transfers and of the reversals that the user asked for.
+// before is when the last request in the user's name may have begun: keys of the subject
+// without a transfer that were made later are a new user's. It reports whether all is done;
+// it is not while a transfer from that time runs, which the watchdog ends. Keys for opening
+// accounts are left alone: they go by themselves. What moved refers to accounts and users only.
+func (s *Store) Pseudonymise(ctx context.Context, subject, userID string, before time.Time) (done bool, err error) {
+	for changed := int64(pseudonymiseBatch); err == nil && changed == pseudonymiseBatch; {
+		err = postgres.Retry(ctx, func(ctx context.Context) error { // transfers lock several keys in another order
+			tag, err := s.pool.Exec(ctx, pseudonymiseSQL, subject, userID, Scope, before, pseudonymiseBatch)
+			changed = tag.RowsAffected()
+			return err
+		})
+	}
+	if err == nil {
+		err = s.pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM integration.idempotency_key
+			WHERE client_id = $1 AND scope = $2 AND status = 'IN_PROGRESS' AND started_at < $3)`, subject, Scope, before).Scan(&done)
+	}
+	return done, postgres.Wrap("pseudonymise keys", err)
 }

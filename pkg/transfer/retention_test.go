@@ -1,11 +1,13 @@
 package transfer_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/miniserversystem/miniserver/pkg/outbox"
 	"github.com/miniserversystem/miniserver/pkg/transfer"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 const day = 24 * time.Hour
@@ -121,4 +123,41 @@ func TestCleanup(t *testing.T) {
 	if n, err := s.Unreconciled(t.Context(), keep); err != nil || n != 100 {
 		t.Errorf("%d rows wait for reconcile, %v; want 100", n, err)
 	}
+}
+
+// While a user's keys are pseudonymised, whoever has the subject now transfers with a key:
+// it stays that user's, and answers again.
+func TestPseudonymise(t *testing.T) {
+	s := start(t)
+	s.open("u_old", "5")
+	own, other := s.open("u_new", "5"), s.open("u_other", "0")
+	theirs, key := s.key("ann"), s.key("ann")
+	tx, err := s.pool.Begin(t.Context())
+	kit.Must(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `SELECT FROM integration.idempotency_key WHERE idempotency_key = $1 FOR UPDATE`, theirs)
+	kit.Must(t, err)
+	type result struct {
+		done bool
+		err  error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		done, err := s.Pseudonymise(t.Context(), "ann", "u_old", time.Now().Add(time.Hour))
+		ended <- result{done, err}
+	}()
+	kit.Eventually(t, "it waits for the first key", func() bool {
+		return s.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
+	})
+	r := transfer.Request{Client: "ann", Key: key, Owner: "u_new", From: own, To: other, Amount: amount(t, "1")}
+	first, err := s.Transfer(t.Context(), r)
+	kit.Must(t, err)
+	kit.Must(t, tx.Commit(t.Context()))
+	if r := <-ended; r.err != nil || !r.done {
+		t.Errorf("it ended with %v, %v", r.done, r.err)
+	}
+	if again, err := s.Transfer(t.Context(), r); err != nil || string(again.Body) != string(first.Body) {
+		t.Errorf("the new user's request is answered %s, %v; want %s again", again.Body, err, first.Body)
+	}
+	s.want("the old user's key", `SELECT client_id FROM integration.idempotency_key WHERE idempotency_key = '`+theirs+`'`, "u_old")
 }

@@ -45,6 +45,7 @@ BEGIN
         -- Not "k.status IS NULL": a plan that was made while few keys were unused would read
         -- the index of unused ones, which has all of them later, instead of the primary key.
         WHERE f.status IS NULL AND NOT f.unknown AND f.giver = f.taker AND coalesce(k.status, '') = ''
+          AND k.client_id = f.client -- which an erasure changes
         FOR UPDATE OF k SKIP LOCKED
     ), taken AS (
         UPDATE integration.idempotency_key k

@@ -71,6 +71,10 @@ func TestErase(t *testing.T) {
 		return d.Count(`SELECT count(*) FROM entitlement.entitlement_audit WHERE user_id = $1`, user), d.Count(`SELECT count(*) FROM core.ledger JOIN core.account USING (account_id) WHERE owner_user_id = $1`, user),
 			d.Count(`SELECT count(*) FROM core.account WHERE owner_user_id = $1`, user)
 	}
+	mine, theirs, old := d.Opened(d.operator, user, "20"), d.Opened(d.operator, "u_fourth", "0"), d.TransferKey(d.player)
+	answered := d.Pay(d.player, old, mine, theirs, "3")
+	system.WantStatus(t, answered, http.StatusOK)
+	d.Tick("ledger")
 	changes, moved, owned := count()
 	filter := `{"owner":"` + user + `"}`
 	if n := d.fits(d.viewer, `{"kind":"erase","queue":"accounts","filter":`+filter+`}`); n != 1 {
@@ -84,6 +88,10 @@ func TestErase(t *testing.T) {
 	system.WantStatus(t, browser.Do(http.MethodGet, "/v1/me", ""), http.StatusUnauthorized)
 	if got := d.act(id); got.Status != "RUNNING" {
 		t.Errorf("the act is %+v, want it to wait until gateways have forgotten the identity", got)
+	}
+	// A gateway that remembers the identity still lets the old user ask: nothing moves twice.
+	if repeated := d.Pay(d.player, old, mine, theirs, "3"); string(repeated.Body) != string(answered.Body) {
+		t.Errorf("between the steps the old user's transfer is answered %s, want %s", repeated.Body, answered.Body)
 	}
 	again := d.Visitor()
 	again.SignIn(i, "/", system.SigningIn{Subject: "erin-at-the-issuer"})
@@ -108,7 +116,16 @@ func TestErase(t *testing.T) {
 	if n := d.Count(`SELECT count(*) FROM account.acts WHERE status = 'RUNNING' AND next_at > now() + interval '30 s'`); n != 1 {
 		t.Errorf("an act that was resumed is %+v, want it to wait as before", d.act(id))
 	}
+	// A transfer from before, whose process is gone, keeps the second step from ending.
+	d.exec(`INSERT INTO integration.idempotency_key (client_id, scope, idempotency_key, expires_at, status, request_hash, attempt, started_at)
+		VALUES ('erin-at-the-issuer', 'transfer', 'left behind', now() + interval '1 hour', 'IN_PROGRESS', sha256('x'), gen_random_uuid(), now() - interval '1 hour')`)
 	d.exec(`UPDATE account.acts SET next_at = now()`) // instead of two minutes
+	kit.Eventually(t, "the second step waits for it", func() bool {
+		d.TryTick("console")
+		return d.Count(`SELECT count(*) FROM account.acts WHERE status = 'RUNNING' AND next_at > now() + interval '2 s'`) == 1
+	})
+	d.Tick("watchdog")
+	d.exec(`UPDATE account.acts SET next_at = now()`)
 	d.done(id)
 	again.SignIn(i, "/", system.SigningIn{Subject: "erin-at-the-issuer"})
 	if repeated := pay(); repeated != paid {
