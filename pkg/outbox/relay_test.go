@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/miniserversystem/miniserver/pkg/entitlement"
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/fault"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/outbox"
+	"github.com/miniserversystem/miniserver/test/kit"
 )
 
 // The publisher's answer decides what becomes of the row.
@@ -303,4 +308,50 @@ func TestBlockedSubjectHoldsUpNoOther(t *testing.T) {
 	if r := f.row(last); r.Status != outbox.Published {
 		t.Errorf("the row of the other subject is %+v, want PUBLISHED", r)
 	}
+}
+
+// lossy is a consumer that has only what arrived.
+type lossy struct{ arrived map[uuid.UUID]bool }
+
+func (l lossy) Missing(_ context.Context, ids []uuid.UUID) (missing []uuid.UUID, err error) {
+	for _, id := range ids {
+		if !l.arrived[id] {
+			missing = append(missing, id)
+		}
+	}
+	return missing, nil
+}
+
+func (lossy) Caught(context.Context, time.Duration) (bool, error) { return true, nil }
+
+// A lost event that the broker refuses for ever keeps no other lost event from being
+// published again.
+func TestRefusedIsPassed(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	ids := f.insert(501) // two batches
+	f.exec(`UPDATE ` + table + ` SET status = 'PUBLISHED', finished_at = now()`)
+	consumer := lossy{map[uuid.UUID]bool{}}
+	for _, id := range ids[1:500] {
+		consumer.arrived[id] = true
+	}
+	r := outbox.NewReconciler(outbox.ReconcilerConfig{
+		Pool: f.pool, Table: table, Marks: entitlement.ReconciledTable, Name: "test", Consumer: consumer, Log: slog.New(slog.DiscardHandler),
+		Publisher: publisher{publish: func(_ context.Context, m []event.Message) []error {
+			results := make([]error, len(m))
+			for i, message := range m {
+				if message.ID == ids[0].String() {
+					results[i] = outbox.ErrRefused
+				} else {
+					consumer.arrived[uuid.MustParse(message.ID)] = true
+				}
+			}
+			return results
+		}},
+	})
+	kit.Eventually(t, "the last event arrives", func() bool {
+		_, err := r.Step(t.Context())
+		kit.Must(t, err)
+		return consumer.arrived[ids[500]]
+	})
 }
