@@ -41,6 +41,9 @@ func New(e *fn.Env) error {
 	policy.MaxAttempts = cmp.Or(e.Settings.DeliveryMaxAttempts, policy.MaxAttempts)
 	policy.BackoffCap = cmp.Or(e.Settings.DeliveryBackoffCap, policy.BackoffCap)
 	deliverer := notification.NewDeliverer(pool, policy, e.Worker(), channel, e.Logger())
+	if e.Settings.NotificationChannel == "webhook" {
+		deliverer.SendTimeout = e.Settings.WebhookTimeout
+	}
 	step := deliverer.Step
 	if hub := e.Live(); hub != nil {
 		deliverer.OnSent = func(ctx context.Context, userIDs []string) {

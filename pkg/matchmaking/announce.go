@@ -34,11 +34,14 @@ const (
 	entryLease = 15 * time.Second
 	// entryRetry is when matches that could not be announced are retried.
 	entryRetry = 2 * time.Second
-	// allocations bounds the concurrent calls of the allocator, and allocateTimeout
-	// each of them.
-	allocations     = 16
-	allocateTimeout = 3 * time.Second
-	publishTimeout  = 5 * time.Second
+	// allocations bounds the concurrent calls of the allocator, allocateTimeout each of
+	// them, and allocatingTimeout those of a step: matches whose turn does not come are the
+	// next step's.
+	allocations       = 16
+	allocateTimeout   = 3 * time.Second
+	allocatingTimeout = entryLease / 2
+	noteTimeout       = time.Second
+	publishTimeout    = 5 * time.Second
 )
 
 // Announcer allocates a game server for each match and publishes the match's event.
@@ -174,6 +177,9 @@ type place struct {
 	err     error  // why there is no decision yet
 }
 
+// errNoTurn is for a match whose allocator was not asked in this step.
+var errNoTurn = errors.New("no time was left to ask for a game server")
+
 // noServer is the session_error of a match that got no server in time.
 const noServer = "no_server"
 
@@ -196,6 +202,8 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 	if _, err := pipe.Exec(ctx); err != nil && len(known) > 0 {
 		return nil, unreachable(err)
 	}
+	allocating, cancel := context.WithTimeout(ctx, allocatingTimeout)
+	defer cancel()
 	places := map[string]place{}
 	var mutex sync.Mutex
 	var group sync.WaitGroup
@@ -213,7 +221,7 @@ func (a *Announcer) sessions(ctx context.Context, mode string, entries []entry) 
 			}
 			slots <- struct{}{}
 			group.Go(func() {
-				p := a.allocate(ctx, m, now.Sub(m.MatchedAt))
+				p := a.allocate(allocating, m, now.Sub(m.MatchedAt))
 				mutex.Lock()
 				places[m.ID] = p
 				mutex.Unlock()
@@ -233,14 +241,18 @@ func placeOf(t stored) (place, bool) {
 	return place{reason: t.sessionError}, t.sessionError != ""
 }
 
+// allocate decides nothing when ctx ends before the allocator answers.
 func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Duration) place {
-	ctx, cancel := context.WithTimeout(ctx, allocateTimeout)
+	if ctx.Err() != nil {
+		return place{err: errNoTurn}
+	}
+	asking, cancel := context.WithTimeout(ctx, allocateTimeout)
 	defer cancel()
-	session, err := a.Allocator.Allocate(ctx, m.Match)
+	session, err := a.Allocator.Allocate(asking, m.Match)
 	switch {
 	case err == nil:
 		return place{session: &session}
-	case age < a.Patience:
+	case age < a.Patience || ctx.Err() != nil:
 		a.Log.WarnContext(ctx, "no game server yet", "match_id", m.ID, "error", err.Error())
 		return place{err: err}
 	}
@@ -273,6 +285,9 @@ func (a *Announcer) remember(ctx context.Context, mode string, entries []entry, 
 	if pipe.Len() == 0 {
 		return nil
 	}
+	// Also when the tick's time is up: a server that is not noted is asked for again.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+	defer cancel()
 	if _, err := pipe.Exec(ctx); err != nil {
 		return unreachable(err)
 	}

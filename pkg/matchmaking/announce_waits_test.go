@@ -124,3 +124,24 @@ func TestNoServer(t *testing.T) {
 		t.Errorf("asked for a server %d times, want 1", n)
 	}
 }
+
+// An allocator that hangs keeps a step no longer than its lease; the matches that had their
+// turn are decided, and the next steps decide the others.
+func TestAllocatorHangs(t *testing.T) {
+	f := startAnnouncing(t)
+	f.patience = 0
+	const all = 100 // 7 rounds of 3 s
+	f.playMany("casual", all)
+	a := f.worker("a")
+	f.servers.first = func(matchmaking.Match) error { kit.Pause(2900 * time.Millisecond); return errors.New("it hangs") }
+	began := time.Now()
+	report := f.step(a)
+	if took := time.Since(began); took > 13*time.Second || report.Done == 0 || report.Done == all {
+		t.Errorf("a step took %s and reported %+v, want 13s at most, and some matches done", took, report)
+	}
+	f.servers.first = func(matchmaking.Match) error { return errors.New("none") }
+	f.leasesEnd("casual")
+	if next := f.step(a); report.Done+next.Done != all {
+		t.Errorf("the next step reported %+v after %+v, want all %d done", next, report, all)
+	}
+}

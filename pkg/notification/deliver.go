@@ -76,6 +76,9 @@ type Deliverer struct {
 	// recording failed, and it may name users whose rows another worker took over. Step
 	// waits for it, so it must not block.
 	OnSent func(ctx context.Context, userIDs []string)
+	// SendTimeout, if set before the first Step, is how long a send may take: none begins
+	// that the end of the work on a claim could cut off, which would count as an attempt.
+	SendTimeout time.Duration
 
 	queue   *lease.Queue[Outgoing]
 	channel Channel
@@ -168,8 +171,8 @@ func (d *Deliverer) sort(ctx context.Context, row lease.Claimed[Outgoing], resul
 		"event_id", row.Row.EventID, "attempt", row.Attempt, "error", result.Error())
 }
 
-// send returns one result for each row. Rows whose turn comes after the end of ctx, or
-// after sending's deadline, are not sent: their lease might end meanwhile.
+// send returns one result for each row. Rows whose turn comes after the end of ctx, or so
+// late that sending's deadline could cut them off, are not sent.
 func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outgoing], traced *spans.Batch) []error {
 	results := make([]error, len(rows))
 	var group errgroup.Group
@@ -191,7 +194,7 @@ func (d *Deliverer) send(ctx, sending context.Context, rows []lease.Claimed[Outg
 }
 
 func (d *Deliverer) sendOne(ctx, sending context.Context, o Outgoing) (err error) {
-	if ctx.Err() != nil || sending.Err() != nil {
+	if end, _ := sending.Deadline(); ctx.Err() != nil || time.Until(end) <= d.SendTimeout {
 		return errNoTime
 	}
 	defer func() {

@@ -189,6 +189,34 @@ func TestNotSentIsNotAnAttempt(t *testing.T) {
 	}
 }
 
+// A slow receiver that answers in time gets every notification at its first attempt: none
+// is begun so late that the end of the lease would cut it off.
+func TestNoSendIsCutOff(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.policy.Lease = 5 * time.Second // 3 s for the work
+	f.policy.MaxAttempts = 1
+	f.pending(40)
+	d := f.deliverer(channel(func(ctx context.Context, _ notification.Outgoing) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(1700 * time.Millisecond):
+			return nil
+		}
+	}))
+	d.SendTimeout = 2 * time.Second
+	kit.Eventually(t, "all are SENT", func() bool {
+		if _, err := d.Step(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.count(`notification.notifications WHERE status = 'FAILED'`); n > 0 {
+			t.Fatalf("%d are FAILED", n)
+		}
+		return f.count(`notification.notifications WHERE status = 'SENT'`) == 40
+	})
+}
+
 // A deliverer sleeps longer than its lease. The next one still holds the notification, or
 // is done with it: the sleeper overwrites neither.
 func TestDelivererPausedLongerThanItsLease(t *testing.T) {
