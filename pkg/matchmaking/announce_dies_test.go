@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/miniserversystem/miniserver/pkg/event"
 	"github.com/miniserversystem/miniserver/pkg/lease"
 	"github.com/miniserversystem/miniserver/pkg/matchmaking"
@@ -38,26 +40,33 @@ func TestWorkerDies(t *testing.T) {
 	f := startAnnouncing(t)
 	for _, c := range []struct {
 		where string
-		plant func(end context.CancelFunc)
+		plant func(end context.CancelFunc, client *redis.Client) // of the worker
 		asked int // requests for a server, by both workers
 		sent  int // times that the match is published
 	}{
-		{"before it has a server", func(end context.CancelFunc) {
+		{"before it has a server", func(end context.CancelFunc, _ *redis.Client) {
 			f.servers.set(func(matchmaking.Match) error { end(); return context.Canceled })
 		}, 2, 1},
-		{"before it wrote the server down", func(end context.CancelFunc) {
-			f.servers.set(func(matchmaking.Match) error { end(); return nil })
+		{"before it wrote the server down", func(_ context.CancelFunc, client *redis.Client) {
+			f.servers.set(func(matchmaking.Match) error { return client.Close() })
 		}, 2, 1},
-		{"before it published", func(context.CancelFunc) {
+		{"when its tick's time is up", func(end context.CancelFunc, _ *redis.Client) {
+			f.servers.set(func(matchmaking.Match) error { end(); return nil })
+		}, 1, 2},
+		{"before it published", func(context.CancelFunc, *redis.Client) {
 			f.carrier.publish = func(context.Context, []event.Message) []error { panic("it dies") }
 		}, 1, 2},
-		{"after it published", func(context.CancelFunc) { f.carrier.publish = f.diesAfterPublishing }, 1, 2},
+		{"after it published", func(context.CancelFunc, *redis.Client) { f.carrier.publish = f.diesAfterPublishing }, 1, 2},
 	} {
 		g := f.play("casual")
 		ctx, end := context.WithCancel(t.Context())
-		c.plant(end)
-		f.dies(ctx, f.worker("a"))
+		client := redis.NewClient(f.client.(*redis.Client).Options())
+		mortal := *f
+		mortal.Store = matchmaking.NewStore(client, queues())
+		c.plant(end, client)
+		f.dies(ctx, mortal.worker("a"))
 		end()
+		_ = client.Close()
 		had := f.get(g.users[0], g.tickets[0]).Session
 		heir := f.worker("b")
 		if report := f.step(heir); report != (lease.Report{}) {
