@@ -41,8 +41,8 @@ func TestWorkerDies(t *testing.T) {
 	for _, c := range []struct {
 		where string
 		plant func(end context.CancelFunc, client *redis.Client) // of the worker
-		asked int // requests for a server, by both workers
-		sent  int // times that the match is published
+		asked int                                                // requests for a server, by both workers
+		sent  int                                                // times that the match is published
 	}{
 		{"before it has a server", func(end context.CancelFunc, _ *redis.Client) {
 			f.servers.set(func(matchmaking.Match) error { end(); return context.Canceled })
