@@ -171,6 +171,9 @@ const accountQueue = "accounts"
 // forgetAfter is when no gateway still has an identity's user id in its cache.
 const forgetAfter = 2 * account.Memory
 
+// aMoment is longer than the first step takes, and than the clocks of databases differ by.
+const aMoment = 10 * time.Second
+
 // watchdogTurn is how often an erasure looks whether a transfer that runs has ended.
 const watchdogTurn = 10 * time.Second
 
@@ -206,17 +209,28 @@ func (e erase) Batch(ctx context.Context, tx pgx.Tx, a act.Act, limit int) (p ac
 		position, err := json.Marshal(d)
 		return act.Progress{Done: len(d.Identities), Position: string(position), More: true, Rest: forgetAfter}, err
 	}
-	var d detached
-	if err := json.Unmarshal([]byte(a.Position()), &d); err != nil {
+	d, err := detachedOf(a)
+	if err != nil {
 		return act.Progress{}, err
 	}
-	if err := e.endSessions(ctx, d.Identities); err != nil {
-		return act.Progress{}, err
+	if !d.Ended { // once: a new user may have the identities
+		if err := e.endSessions(ctx, d.Identities); err != nil {
+			return act.Progress{}, err
+		}
+		d.Ended = true
 	}
 	for _, identity := range d.Identities {
-		done, err := e.transfers.Pseudonymise(ctx, identity.Subject, userID, d.At.Add(account.Memory))
-		if err != nil || !done {
-			return act.Progress{Position: a.Position(), More: true, Rest: watchdogTurn}, err
+		more, running, err := e.transfers.Pseudonymise(ctx, identity.Subject, userID, d.At.Add(account.Memory+aMoment))
+		if err != nil {
+			return act.Progress{}, err
+		}
+		if more || running {
+			position, err := json.Marshal(d)
+			p := act.Progress{Position: string(position), More: true}
+			if !more {
+				p.Rest = watchdogTurn
+			}
+			return p, err
 		}
 	}
 	n, err := e.notifications.Erase(ctx, userID, limit)
@@ -228,6 +242,16 @@ func (e erase) Batch(ctx context.Context, tx pgx.Tx, a act.Act, limit int) (p ac
 type detached struct {
 	At         time.Time // by the accounts' database, before the identities were detached
 	Identities []account.Identity
+	Ended      bool // their sessions, in the second step
+}
+
+// detachedOf reads an act's position. That of an earlier version is the identities alone.
+func detachedOf(a act.Act) (d detached, err error) {
+	if position := a.Position(); position[0] == '[' {
+		d.At = a.Begun()
+		return d, json.Unmarshal([]byte(position), &d.Identities)
+	}
+	return d, json.Unmarshal([]byte(a.Position()), &d)
 }
 
 func (e erase) endSessions(ctx context.Context, identities []account.Identity) error {

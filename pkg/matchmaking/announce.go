@@ -34,12 +34,12 @@ const (
 	entryLease = 15 * time.Second
 	// entryRetry is when matches that could not be announced are retried.
 	entryRetry = 2 * time.Second
-	// allocations bounds the concurrent calls of the allocator, allocateTimeout each of
-	// them, and allocatingTimeout those of a step: matches whose turn does not come are the
-	// next step's.
+	// allocations bounds the concurrent calls of the allocator, and allocateTimeout each of
+	// them. A step begins calls for allocatingTimeout: matches whose turn does not come are
+	// the next step's.
 	allocations       = 16
 	allocateTimeout   = 3 * time.Second
-	allocatingTimeout = entryLease / 2
+	allocatingTimeout = entryLease / 3
 	noteTimeout       = time.Second
 	publishTimeout    = 5 * time.Second
 )
@@ -241,18 +241,18 @@ func placeOf(t stored) (place, bool) {
 	return place{reason: t.sessionError}, t.sessionError != ""
 }
 
-// allocate decides nothing when ctx ends before the allocator answers.
+// allocate begins no call when ctx has ended. One that has begun goes on: it may get a server.
 func (a *Announcer) allocate(ctx context.Context, m announcement, age time.Duration) place {
 	if ctx.Err() != nil {
 		return place{err: errNoTurn}
 	}
-	asking, cancel := context.WithTimeout(ctx, allocateTimeout)
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), allocateTimeout)
 	defer cancel()
 	session, err := a.Allocator.Allocate(asking, m.Match)
 	switch {
 	case err == nil:
 		return place{session: &session}
-	case age < a.Patience || ctx.Err() != nil:
+	case age < a.Patience:
 		a.Log.WarnContext(ctx, "no game server yet", "match_id", m.ID, "error", err.Error())
 		return place{err: err}
 	}

@@ -61,26 +61,26 @@ WHERE idempotency_key_id IN (
 			WHERE t.transfer_id = k.transfer_id AND (t.kind <> 'TRANSFER' OR a.owner_user_id = $2)))
 	ORDER BY idempotency_key_id LIMIT $5 FOR UPDATE)`
 
-// pseudonymiseBatch bounds the keys of one transaction.
+// pseudonymiseBatch bounds the keys of one call.
 const pseudonymiseBatch = 1000
 
 // Pseudonymise puts the id of a user who has been erased in the place of the subject at an
-// issuer, in the keys of the user's transfers and of the reversals that the user asked for.
-// before is when the last request in the user's name may have begun: keys of the subject
-// without a transfer that were made later are a new user's. It reports whether all is done;
-// it is not while a transfer from that time runs, which the watchdog ends. Keys for opening
-// accounts are left alone: they go by themselves. What moved refers to accounts and users only.
-func (s *Store) Pseudonymise(ctx context.Context, subject, userID string, before time.Time) (done bool, err error) {
-	for changed := int64(pseudonymiseBatch); err == nil && changed == pseudonymiseBatch; {
+// issuer, in up to 1,000 keys of the user's transfers and of the reversals that the user
+// asked for. before is when the last request in the user's name may have begun: keys of the
+// subject without a transfer that were made later are a new user's. It is to be called until
+// neither more keys are left, nor a transfer from that time is running, which the watchdog
+// ends. Keys for opening accounts are left alone: they go by themselves. What moved refers to
+// accounts and users only.
+func (s *Store) Pseudonymise(ctx context.Context, subject, userID string, before time.Time) (more, running bool, err error) {
+	// Read first: what ends after that is changed below.
+	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM integration.idempotency_key
+		WHERE client_id = $1 AND scope = $2 AND status = 'IN_PROGRESS' AND started_at < $3)`, subject, Scope, before).Scan(&running)
+	if err == nil {
 		err = postgres.Retry(ctx, func(ctx context.Context) error { // transfers lock several keys in another order
 			tag, err := s.pool.Exec(ctx, pseudonymiseSQL, subject, userID, Scope, before, pseudonymiseBatch)
-			changed = tag.RowsAffected()
+			more = tag.RowsAffected() == pseudonymiseBatch
 			return err
 		})
 	}
-	if err == nil {
-		err = s.pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM integration.idempotency_key
-			WHERE client_id = $1 AND scope = $2 AND status = 'IN_PROGRESS' AND started_at < $3)`, subject, Scope, before).Scan(&done)
-	}
-	return done, postgres.Wrap("pseudonymise keys", err)
+	return more, running, postgres.Wrap("pseudonymise keys", err)
 }

@@ -137,25 +137,24 @@ func TestPseudonymise(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `SELECT FROM integration.idempotency_key WHERE idempotency_key = $1 FOR UPDATE`, theirs)
 	kit.Must(t, err)
-	type result struct {
-		done bool
-		err  error
-	}
-	ended := make(chan result, 1)
+	ended := make(chan error, 1)
 	go func() {
-		done, err := s.Pseudonymise(t.Context(), "ann", "u_old", time.Now().Add(time.Hour))
-		ended <- result{done, err}
+		more, running, err := s.Pseudonymise(t.Context(), "ann", "u_old", time.Now().Add(time.Hour))
+		if more || running {
+			t.Errorf("more keys are left: %v, and a transfer runs: %v; want neither", more, running)
+		}
+		ended <- err
 	}()
 	kit.Eventually(t, "it waits for the first key", func() bool {
 		return s.one(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == "1"
 	})
 	r := transfer.Request{Client: "ann", Key: key, Owner: "u_new", From: own, To: other, Amount: amount(t, "1")}
 	first, err := s.Transfer(t.Context(), r)
-	kit.Must(t, err)
-	kit.Must(t, tx.Commit(t.Context()))
-	if r := <-ended; r.err != nil || !r.done {
-		t.Errorf("it ended with %v, %v", r.done, r.err)
+	if err != nil || first.Status != "SUCCEEDED" {
+		t.Fatalf("the new user's request is answered %+v, %v", first, err)
 	}
+	kit.Must(t, tx.Commit(t.Context()))
+	kit.Must(t, <-ended)
 	if again, err := s.Transfer(t.Context(), r); err != nil || string(again.Body) != string(first.Body) {
 		t.Errorf("the new user's request is answered %s, %v; want %s again", again.Body, err, first.Body)
 	}
