@@ -22,7 +22,7 @@ WITH met AS (
 INSERT INTO account.user_roles (user_id, role)
 SELECT user_id, role FROM met, unnest($4::text[]) AS role`
 
-// A user who was erased meanwhile gets no roles.
+// A user that was erased meanwhile gets no roles.
 const rolesSQL = `
 WITH gone AS (
 	DELETE FROM account.user_roles WHERE user_id = $1 AND role <> ALL ($2::text[])

@@ -48,7 +48,7 @@ func (s *Store) Unreconciled(ctx context.Context, r Retention) (int, error) {
 	return r.Outbox.Waiting(ctx, s.pool, OutboxTable, ReconciledTable)
 }
 
-// Whoever has the subject now may be a new user already, whose keys must answer again. A
+// The subject may be a new user's already, and the keys of that user must answer again. A
 // transfer tells whose key it is: one that the snapshot does not see yet is not the erased
 // user's. A key without one is the erased user's if it is old enough.
 const pseudonymiseSQL = `
@@ -64,7 +64,7 @@ WHERE idempotency_key_id IN (
 // pseudonymiseBatch bounds the keys of one call.
 const pseudonymiseBatch = 1000
 
-// Pseudonymise puts the id of a user who has been erased in the place of the subject at an
+// Pseudonymise puts the id of an erased user in the place of the subject at an
 // issuer, in up to 1,000 keys of the user's transfers and of the reversals that the user
 // asked for. before is when the last request in the user's name may have begun: keys of the
 // subject without a transfer that were made later are a new user's. It is to be called until

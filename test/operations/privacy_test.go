@@ -125,7 +125,8 @@ func TestErase(t *testing.T) {
 		return d.Count(`SELECT count(*) FROM account.acts WHERE status = 'RUNNING' AND next_at > now() + interval '2 s'`) == 1
 	})
 	d.Tick("watchdog")
-	d.exec(`UPDATE account.acts SET next_at = now()`)
+	// The rest is as if an earlier version had begun it: its position was the identities alone.
+	d.exec(`UPDATE account.acts SET next_at = now(), position = (position::jsonb -> 'Identities')::text`)
 	d.done(id)
 	again.SignIn(i, "/", system.SigningIn{Subject: "erin-at-the-issuer"})
 	if repeated := pay(); repeated != paid {
